@@ -1,0 +1,93 @@
+// attention.h - the problem that every lab solves, as the kernels and the host see it.
+//
+//     O = softmax(scale * Q K^T) V        LSE = log sum exp of the scaled scores (natural logarithm)
+//
+// Read by C11 (the host side in common/) and by CUDA C (the labs), so it holds plain structs and small inline
+// functions only. Sizes are counts of elements unless a name says bytes.
+#ifndef ATTENTION_H
+#define ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "numbers.h"
+
+// A function that both the host and a kernel may call.
+#if defined(__CUDACC__) || (defined(SIMT_CPU) && defined(__cplusplus))
+#define ATTENTION_FN __host__ __device__ static inline
+#else
+#define ATTENTION_FN static inline
+#endif
+
+// A (batch, head, sequence, head_dim) view of memory, in any order of the first three: (batch, head, seq, dim) and
+// (batch, seq, head, dim) differ only in their strides. The last dimension is always contiguous.
+struct tensor {
+    void *data;            // first element, in device memory
+    int64_t stride_batch;  // elements from one batch to the next
+    int64_t stride_head;   // elements from one head to the next
+    int64_t stride_row;    // elements from one token to the next
+};
+
+struct attention {
+    struct tensor q;  // [batch][heads][seqlen_q][head_dim]
+    struct tensor k;  // [batch][kv_heads][seqlen_k][head_dim]
+    struct tensor v;  // [batch][kv_heads][seqlen_k][head_dim]
+    struct tensor o;  // [batch][heads][seqlen_q][head_dim]
+    float *lse;       // [batch][heads][seqlen_q], contiguous
+    void *workspace;  // what the kernel's workspace function asked for (bytes), 256-byte aligned, filled with NaN
+    int batch, heads, kv_heads;  // heads is a multiple of kv_heads (grouped-query attention)
+    int seqlen_q, seqlen_k;
+    int head_dim;
+    float scale;       // the scores are scale * (q . k)
+    int causal;        // 1: query i sees keys j <= i + seqlen_k - seqlen_q (aligned bottom right)
+    enum dtype dtype;  // storage type of q, k, v and o
+};
+
+// The head of K and V that query head `head` reads: heads / kv_heads neighbouring query heads share one.
+ATTENTION_FN int kv_head_of(const struct attention *a, int head) { return head / (a->heads / a->kv_heads); }
+
+// How many keys query i sees; they are keys 0 ... visible_keys - 1. May be 0 (causal with seqlen_q > seqlen_k):
+// then O = 0 and LSE = -inf.
+ATTENTION_FN int visible_keys(const struct attention *a, int64_t i) {
+    if (!a->causal) return a->seqlen_k;
+    int64_t n = i + 1 + a->seqlen_k - a->seqlen_q;
+    return (int)(n < 0 ? 0 : n > a->seqlen_k ? a->seqlen_k : n);
+}
+
+// Pairs (query, key) that are not masked, summed over batch and heads; the forward pass does 4 * head_dim FLOPs for
+// each (two products, a multiplication and an addition), the backward pass 10 * head_dim.
+ATTENTION_FN double visible_pairs(const struct attention *a) {
+    double pairs = 0;
+    if (!a->causal) {
+        pairs = (double)a->seqlen_q * a->seqlen_k;
+    } else {
+        // Rows that see something see first, first + 1, ..., seqlen_k keys.
+        int64_t first = visible_keys(a, 0), rows = a->seqlen_q;
+        if (first == 0) rows = a->seqlen_q < a->seqlen_k ? a->seqlen_q : a->seqlen_k, first = rows ? 1 : 0;
+        pairs = (double)rows * ((double)first + (double)first + (double)rows - 1) / 2;
+    }
+    return pairs * a->batch * a->heads;
+}
+
+// Queries numbered through [batch][heads][seqlen_q], as in lse: the number of query (batch, head, i), and back.
+struct position {
+    int batch, head, i;
+};
+ATTENTION_FN int64_t query_count(const struct attention *a) { return (int64_t)a->batch * a->heads * a->seqlen_q; }
+ATTENTION_FN struct position position_of(const struct attention *a, int64_t query) {
+    struct position at;
+    at.i = (int)(query % a->seqlen_q);
+    at.head = (int)(query / a->seqlen_q % a->heads);
+    at.batch = (int)(query / a->seqlen_q / a->heads);
+    return at;
+}
+
+#ifdef __cplusplus
+// Address of row i of one head, in elements of type T. All arithmetic is 64-bit: batch * heads * seqlen * head_dim
+// passes 2^31 long before memory ends.
+template <class T> __host__ __device__ inline T *row(struct tensor t, int64_t batch, int64_t head, int64_t i) {
+    return (T *)t.data + batch * t.stride_batch + head * t.stride_head + i * t.stride_row;
+}
+#endif
+
+#endif

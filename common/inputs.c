@@ -1,0 +1,191 @@
+#include "inputs.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "parallel.h"
+
+enum tensor_id { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_DO };
+
+static const struct {
+    const char *name, *purpose;
+} kinds[INPUTS_COUNT] = {
+    [INPUTS_NORMAL] = {"normal", "N(0,1): the default; tells almost every wrong kernel from a right one"},
+    [INPUTS_ZERO_Q] = {"zero-q", "Q = 0: O is the mean of the visible V, LSE = ln(visible keys); masks, lost or extra "
+                                 "keys, head mapping, base of the LSE"},
+    [INPUTS_CONSTANT_V] = {"constant-v", "V = 1 under wide logits: O = 1; a sum and an accumulator rescaled unequally, "
+                                         "unwritten rows"},
+    [INPUTS_ONE_HOT] = {"one-hot", "each query equals one key, often the last visible: O = that V; permuted fragments, "
+                                   "wrong rows and heads, dropped tails"},
+    [INPUTS_LN3] = {"ln3", "logits 0 and ln 3 in turn, carried by the first and last column: scale, exp2 without log2 e, "
+                           "part of head_dim ignored"},
+    [INPUTS_RISING] = {"rising", "logits grow with the key, so the running maximum moves in every tile: rescaling, "
+                                 "merging of splits"},
+    [INPUTS_FALLING] = {"falling", "logits fall with the key: the maximum comes first, later tiles must not reset it"},
+    [INPUTS_LOW] = {"low", "all logits near -200: a maximum that starts at 0, padded keys counted as logit 0"},
+    [INPUTS_HUGE] = {"huge", "key 0 at logit -57344 (odd KV heads +57344), the rest 1/8 below: O = V of key 0; a finite "
+                             "'minus infinity', no max subtraction"},
+    [INPUTS_OUTLIERS] = {"outliers", "N(0,1) with one element in 1024 ten times wider: what real activations look like"},
+    [INPUTS_TINY] = {"tiny", "N(0, 0.02): blinds absolute tolerances; here to show that a check does not rely on them"},
+    [INPUTS_NAN] = {"nan", "N(0,1) with a NaN in K and V of the last key of the last batch and KV head: seen only by "
+                           "queries that see that key"},
+};
+
+const char *inputs_name(enum input_kind kind) { return kinds[kind].name; }
+const char *inputs_purpose(enum input_kind kind) { return kinds[kind].purpose; }
+
+enum input_kind inputs_from_name(const char *name) {
+    int kind = 0;
+    while (kind < INPUTS_COUNT && strcmp(kinds[kind].name, name) != 0) ++kind;
+    return (enum input_kind)kind;
+}
+
+// ---------------------------------------------------------------- the generator
+
+// SplitMix64's output function (Steele, Lea, Flood 2014), a bijection that flips about half of the bits for each bit
+// flipped in its input. The position enters one coordinate at a time, so an element is the same at every shape.
+static uint64_t mix(uint64_t state, uint64_t input) {
+    uint64_t x = state + 0x9e3779b97f4a7c15u * (input + 1);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static uint64_t row_state(uint64_t seed, int tensor, int64_t batch, int64_t head, int64_t token) {
+    uint64_t state = mix(mix(seed, (uint64_t)tensor), (uint64_t)batch);
+    return mix(mix(state, (uint64_t)head), (uint64_t)token);
+}
+
+static double normal_at(uint64_t row, int64_t column) {
+    uint64_t state = mix(row, (uint64_t)column);
+    int64_t sum = 0;
+    for (uint64_t draw = 0; draw < 3; ++draw) {
+        uint64_t bits = mix(state, draw);
+        sum += (int64_t)(bits & 0xffff) + (int64_t)(bits >> 16 & 0xffff) + (int64_t)(bits >> 32 & 0xffff) +
+               (int64_t)(bits >> 48);
+    }
+    // Twelve integers 0 ... 65535 have the mean sum 12 * 32767.5; in units of 65536 the variance is 12 / 12.
+    return (double)(sum - 393210) / 65536;
+}
+
+double inputs_normal(uint64_t seed, int tensor, int64_t batch, int64_t head, int64_t token, int64_t column) {
+    return normal_at(row_state(seed, tensor, batch, head, token), column);
+}
+
+// ---------------------------------------------------------------- the kinds
+
+struct fill {
+    enum input_kind kind;
+    uint64_t seed;
+    const struct attention *a;
+    struct tensor tensor;
+    enum tensor_id id;
+    int64_t heads, tokens;
+};
+
+// One row being filled: where it is and its random state.
+struct row {
+    int64_t batch, head, token;
+    uint64_t state;
+};
+
+// The dot product that a logit asks for (under scale 0 none can be had), and what each column must give to it.
+static double dot_for(const struct attention *a, double logit) { return a->scale == 0 ? 0 : logit / (double)a->scale; }
+static double per_column(const struct attention *a, double logit) { return dot_for(a, logit) / a->head_dim; }
+
+// One-hot: key j's code is +-4 in every column; a query holds the code of its target key.
+static double code(const struct fill *f, int64_t batch, int64_t kv_head, int64_t key, int64_t column) {
+    return mix(row_state(f->seed, TENSOR_K, batch, kv_head, key), (uint64_t)column) >> 63 ? 4 : -4;
+}
+
+static int64_t target_key(const struct fill *f, const struct row *r) {
+    int64_t visible = visible_keys(f->a, r->token);
+    uint64_t draw = mix(r->state, 0);
+    if (visible == 0) return 0;
+    return draw & 1 ? visible - 1 : (int64_t)((draw >> 1) % (uint64_t)visible);
+}
+
+// Rising: a quarter per key, but no more than 128 in all, so that the K that carries it fits every storage type.
+static double ramp(const struct fill *f, int64_t key) {
+    double keys = f->a->seqlen_k, range = 0.25 * (keys - 1);
+    if (range > 128) range = 128;
+    if (keys <= 1) return 0;
+    double at = range * (double)key / (keys - 1);
+    return f->kind == INPUTS_FALLING ? range - at : at;
+}
+
+// Huge: |scale * q.k| = 57344 = 7/8 of 65536 stays below fp16's largest number, where a plain implementation keeps its
+// scores, and above 50000, a popular finite "minus infinity". q and k take about the root of it each, q a power of two.
+static double huge_q(const struct attention *a) {
+    double per_column_product = per_column(a, 57344), q = 1;
+    while (q * q * 2 < per_column_product) q *= 2;
+    return q;
+}
+
+static double value_at(const struct fill *f, const struct row *r, int64_t column) {
+    const struct attention *a = f->a;
+    int is_q = f->id == TENSOR_Q, is_k = f->id == TENSOR_K, is_v = f->id == TENSOR_V;
+    double normal = normal_at(r->state, column);
+    switch (f->kind) {
+    case INPUTS_ZERO_Q: return is_q ? 0 : normal;
+    case INPUTS_CONSTANT_V: return is_v ? 1 : is_q ? 3 * normal : normal;
+    case INPUTS_ONE_HOT:
+        if (is_k) return code(f, r->batch, r->head, r->token, column);
+        if (is_q) return code(f, r->batch, kv_head_of(a, (int)r->head), target_key(f, r), column);
+        return normal;
+    case INPUTS_LN3: {
+        // Two columns carry half of ln 3 each (one column, when there is only one, carries it all).
+        const double ln3 = 1.0986122886681098;
+        if (is_v) return ((r->token + r->head) & 1) ? 1 : -1;
+        if (column != 0 && column != a->head_dim - 1) return 0;
+        return is_q ? 1 : r->token & 1 ? dot_for(a, ln3) / (a->head_dim > 1 ? 2 : 1) : 0;
+    }
+    case INPUTS_RISING:
+    case INPUTS_FALLING:
+        if (is_q) return (r->token + r->head) & 1 ? 1 : 0.5;
+        return is_k ? per_column(a, ramp(f, r->token)) : normal;
+    case INPUTS_LOW: return is_q ? 1 : is_k ? per_column(a, -200) : normal;
+    case INPUTS_HUGE: {
+        double q = huge_q(a), k = per_column(a, 57344) / q;
+        if (is_v) return normal;
+        // Key 0 wins: it has the largest logit, which is the nearest to 0 where the logits are negative.
+        int positive = (is_q ? kv_head_of(a, (int)r->head) : (int)r->head) & 1;
+        if (is_q) return positive ? q : -q;
+        return r->token == 0 ? k : positive ? 0.875 * k : 1.125 * k;
+    }
+    case INPUTS_OUTLIERS: return mix(r->state, (uint64_t)column + (1u << 30)) >> 54 ? normal : 10 * normal;
+    case INPUTS_TINY: return 0.02 * normal;
+    case INPUTS_NAN: {
+        int last = r->batch == a->batch - 1 && r->head == a->kv_heads - 1 && r->token == a->seqlen_k - 1;
+        return !is_q && last && column == 0 ? (double)NAN : normal;
+    }
+    default: return normal;
+    }
+}
+
+static void fill_row(void *context, int64_t item, int worker) {
+    (void)worker;
+    const struct fill *f = context;
+    struct row r = {.token = item % f->tokens, .head = item / f->tokens % f->heads, .batch = item / f->tokens / f->heads};
+    r.state = row_state(f->seed, f->id, r.batch, r.head, r.token);
+    int64_t base = r.batch * f->tensor.stride_batch + r.head * f->tensor.stride_head + r.token * f->tensor.stride_row;
+    for (int64_t c = 0; c < f->a->head_dim; ++c) number_store(f->a->dtype, f->tensor.data, base + c, value_at(f, &r, c));
+}
+
+static void fill(struct fill f) { parallel_for((int64_t)f.a->batch * f.heads * f.tokens, fill_row, &f); }
+
+void inputs_fill(enum input_kind kind, uint64_t seed, const struct attention *a) {
+    struct fill f = {.kind = kind, .seed = seed, .a = a};
+    f.tensor = a->q, f.id = TENSOR_Q, f.heads = a->heads, f.tokens = a->seqlen_q;
+    fill(f);
+    f.tensor = a->k, f.id = TENSOR_K, f.heads = a->kv_heads, f.tokens = a->seqlen_k;
+    fill(f);
+    f.tensor = a->v, f.id = TENSOR_V;
+    fill(f);
+}
+
+void inputs_fill_gradient(uint64_t seed, const struct attention *a, struct tensor d_o) {
+    struct fill f = {.kind = INPUTS_NORMAL, .seed = seed, .a = a, .tensor = d_o, .id = TENSOR_DO};
+    f.heads = a->heads, f.tokens = a->seqlen_q;
+    fill(f);
+}

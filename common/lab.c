@@ -1,0 +1,494 @@
+// lab.c - lab_main: from a command line to a checked, reported, timed run of a lab's kernels.
+#include "lab.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "compare.h"
+#include "device.h"
+#include "options.h"
+#include "problem.h"
+#include "report.h"
+#include "timer.h"
+#include "tools.h"
+
+enum { BENCH_REPETITIONS = ON_CPU ? 3 : 30, MAX_SWEEP = 16 };
+// A second run that must give the same bits is "cheap" below this on the CPU; on a GPU it always is.
+static const double cheap_seconds = 0.5;
+
+// One case on the device: inputs, outputs and, for the kernel at hand, workspace.
+struct run {
+    struct problem problem;
+    struct buffer q, k, v, o, lse, workspace;
+    struct attention on_device;
+    const struct device *device;
+    const struct options *options;
+};
+
+static int usage_error(const struct message *why) {
+    fflush(stdout);
+    fprintf(stderr, "%s\n", why->text);
+    return LAB_USAGE;
+}
+
+static double seconds_now(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+// ---------------------------------------------------------------- what a kernel cannot do
+
+static void dtype_list(unsigned dtypes, char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int t = 0; t < DTYPE_COUNT && used < bytes; ++t)
+        if (dtypes >> t & 1)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", dtype_name((enum dtype)t));
+}
+
+// 1 if the kernel takes this case, else 0 with a sentence.
+static int supports(const struct kernel *kernel, const struct attention *a, struct message *why) {
+    const struct support *s = &kernel->support;
+    char dtypes[64];
+    dtype_list(s->dtypes, dtypes, sizeof dtypes);
+    if (s->gpu_only && ON_CPU) {
+        fail(why, "kernel %s needs a GPU (it calls a library that the cpu backend has not)", kernel->name);
+    } else if (!(s->dtypes >> a->dtype & 1)) {
+        fail(why, "kernel %s does not support --dtype %s; it supports %s", kernel->name, dtype_name(a->dtype), dtypes);
+    } else if (a->head_dim % s->head_dim_multiple != 0 || a->head_dim > s->head_dim_max) {
+        fail(why, "kernel %s does not support --dim %d; it supports multiples of %d up to %d", kernel->name, a->head_dim,
+             s->head_dim_multiple, s->head_dim_max);
+    } else {
+        return 1;
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- one case on the device
+
+static void run_free(struct run *run) {
+    struct buffer *buffers[] = {&run->q, &run->k, &run->v, &run->o, &run->lse, &run->workspace};
+    for (int i = 0; i < 6; ++i) buffer_free(buffers[i]);
+    problem_free(&run->problem);
+}
+
+static size_t lse_bytes(const struct attention *a) { return (size_t)query_count(a) * sizeof(float); }
+
+// Makes the case on the host and carries it to the device.
+static int run_make(struct run *run, const struct options *options, const struct device *device, struct message *why) {
+    memset(run, 0, sizeof *run);
+    run->options = options, run->device = device;
+    struct problem *p = &run->problem;
+    if (problem_make(options, p, why) != 0) return -1;
+    if (buffer_make(&run->q, p->bytes[0], "Q", why) != 0 || buffer_make(&run->k, p->bytes[1], "K", why) != 0 ||
+        buffer_make(&run->v, p->bytes[2], "V", why) != 0 || buffer_make(&run->o, p->bytes[3], "O", why) != 0 ||
+        buffer_make(&run->lse, lse_bytes(&p->host), "LSE", why) != 0) {
+        struct message reason = *why;
+        run_free(run);
+        return fail(why, "%.600s; choose a smaller shape.", reason.text);
+    }
+    buffer_upload(&run->q, p->host.q.data);
+    buffer_upload(&run->k, p->host.k.data);
+    buffer_upload(&run->v, p->host.v.data);
+    run->on_device = p->host;
+    run->on_device.q.data = run->q.data, run->on_device.k.data = run->k.data, run->on_device.v.data = run->v.data;
+    run->on_device.o.data = run->o.data, run->on_device.lse = run->lse.data;
+    return 0;
+}
+
+static double memory_of(const struct run *run, size_t workspace) {
+    return (double)run->q.bytes + (double)run->k.bytes + (double)run->v.bytes + (double)run->o.bytes +
+           (double)run->lse.bytes + (double)workspace;
+}
+
+static int workspace_make(struct run *run, const struct kernel *kernel, struct result *result) {
+    result->workspace = kernel->workspace ? kernel->workspace(&run->on_device) : 0;
+    result->memory = memory_of(run, result->workspace);
+    run->on_device.workspace = NULL;
+    if (!kernel->workspace) return 0;
+    struct message why;
+    char need[32], have[32];
+    size_t left = device_free_bytes();
+    if (result->workspace >= left || buffer_make(&run->workspace, result->workspace, "workspace", &why) != 0) {
+        snprintf(result->refused, sizeof result->refused,
+                 "kernel %s needs %s of workspace at this shape, %s of device memory are free; choose a smaller --seqlen, "
+                 "or a kernel that needs less (lab02_online_softmax --kernel fused keeps no N x N matrix)",
+                 kernel->name, bytes_text((double)result->workspace, need), bytes_text((double)left, have));
+        return -1;
+    }
+    run->on_device.workspace = run->workspace.data;
+    return 0;
+}
+
+// Runs the kernel once into outputs and workspace that hold nothing but NaN; leaves the outputs in problem.host.
+static void launch_once(struct run *run, const struct kernel *kernel) {
+    buffer_poison(&run->o);
+    buffer_poison(&run->lse);
+    buffer_poison(&run->workspace);
+    // Nothing to compute is done already, and a grid of no blocks would be an error.
+    if (query_count(&run->on_device) > 0) kernel->launch(run->on_device);
+    CUDA_CHECK(cudaGetLastError());
+    CUDA_CHECK(cudaDeviceSynchronize());
+    buffer_download(&run->o, run->problem.host.o.data);
+    buffer_download(&run->lse, run->problem.host.lse);
+}
+
+// ---------------------------------------------------------------- check
+
+static int guards_intact(const struct run *run, struct result *result) {
+    const struct buffer *buffers[] = {&run->q, &run->k, &run->v, &run->o, &run->lse, &run->workspace};
+    struct message why;
+    for (int i = 0; i < 6; ++i)
+        if (buffers[i]->base && !buffer_guards_intact(buffers[i], &why)) {
+            result->verdict = VERDICT_GUARD;
+            snprintf(result->detail, sizeof result->detail, "it %.200s", why.text);
+            result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
+            return 0;
+        }
+    return 1;
+}
+
+static int inputs_intact(const struct run *run, struct result *result) {
+    const struct buffer *buffers[] = {&run->q, &run->k, &run->v};
+    const struct attention *host = &run->problem.host;
+    const void *inputs[] = {host->q.data, host->k.data, host->v.data};
+    for (int i = 0; i < 3; ++i) {
+        void *now = malloc(buffers[i]->bytes + 1);
+        if (!now) {
+            fprintf(stderr, "There is no memory left to look at the inputs again; choose a smaller shape.\n");
+            exit(LAB_USAGE);
+        }
+        buffer_download(buffers[i], now);
+        int same = memcmp(now, inputs[i], buffers[i]->bytes) == 0;
+        free(now);
+        if (same) continue;
+        result->verdict = VERDICT_INPUT;
+        snprintf(result->detail, sizeof result->detail, "it changed %s, which is an input", buffers[i]->name);
+        return 0;
+    }
+    return 1;
+}
+
+static void explain(const char *name, const struct finding *f, struct result *result) {
+    result->verdict = f->verdict;
+    char where[160], column[40] = "";
+    if (strcmp(name, "LSE") != 0) snprintf(column, sizeof column, ", column %lld", (long long)f->column);
+    snprintf(where, sizeof where, "%s[batch %lld, head %lld, row %lld%s]", name, (long long)f->batch,
+             (long long)f->head, (long long)f->row, column);
+    size_t bytes = sizeof result->detail;
+    switch (f->verdict) {
+    case VERDICT_UNWRITTEN: snprintf(result->detail, bytes, "%s was never written", where); break;
+    case VERDICT_NAN:
+        if (isnan(f->actual) && isnan(f->expected))  // a row outside the sample: its value is not known
+            snprintf(result->detail, bytes, "%s is NaN, though all inputs are finite", where);
+        else
+            snprintf(result->detail, bytes, "%s is %g, expected %.9g", where, f->actual, f->expected);
+        break;
+    case VERDICT_WRONG:
+        snprintf(result->detail, bytes, "%s is %.9g, expected %.9g (largest error %.3g, bound %.3g)", where, f->actual,
+                 f->expected, f->err, f->bound);
+        break;
+    default: snprintf(result->detail, bytes, "%s: %s", name, verdict_text(f->verdict));
+    }
+}
+
+// Compares what launch_once left with the reference.
+static void check_outputs(const struct run *run, struct result *result) {
+    const struct problem *p = &run->problem;
+    const struct attention *a = &p->host;
+    const struct reference *r = &p->reference;
+    if (!guards_intact(run, result)) return;
+    struct comparison o = {.name = "O", .dtype = a->dtype, .actual = a->o, .batch = a->batch, .heads = a->heads,
+                           .seqlen = a->seqlen_q, .columns = a->head_dim, .rows = &p->rows, .expected = r->o,
+                           .plain = r->plain_o, .expected_rounding = p->o_rounding,
+                           .inputs_finite = p->inputs_finite, .has_signal = r->has_signal};
+    struct comparison lse = o;
+    lse.name = "LSE", lse.dtype = DTYPE_FP32, lse.columns = 1, lse.has_signal = 0;
+    lse.actual = tensor_view(a->lse, LAYOUT_BHSD, a->heads, a->seqlen_q, 1);
+    lse.expected = r->lse, lse.plain = r->plain_lse, lse.expected_rounding = p->lse_rounding;
+    lse.floor = lse_floor(r->lse, p->rows.count);
+    result->o = compare(&o);
+    result->lse = compare(&lse);
+    if (result->o.verdict != VERDICT_RIGHT)
+        explain("O", &result->o, result);
+    else if (result->lse.verdict != VERDICT_RIGHT)
+        explain("LSE", &result->lse, result);
+    else
+        inputs_intact(run, result);
+}
+
+// Runs the kernel again and requires the same bits: `how` says under which circumstances.
+static void check_again(struct run *run, const struct kernel *kernel, const char *how, struct result *result) {
+    struct attention *host = &run->problem.host;
+    size_t o_bytes = run->o.bytes, all_bytes = o_bytes + run->lse.bytes;
+    char *before = malloc(all_bytes + 1);
+    if (!before) return;  // a second run is a luxury
+    memcpy(before, host->o.data, o_bytes);
+    memcpy(before + o_bytes, host->lse, run->lse.bytes);
+    launch_once(run, kernel);
+    int same_o = memcmp(before, host->o.data, o_bytes) == 0;
+    int same_lse = memcmp(before + o_bytes, host->lse, run->lse.bytes) == 0;
+    free(before);
+    if (same_o && same_lse) return;
+    result->verdict = VERDICT_UNSTEADY;
+    snprintf(result->detail, sizeof result->detail, "%s differs from the first run %s: a race, or memory read before it "
+             "was written", same_o ? "LSE" : "O", how);
+}
+
+// ---------------------------------------------------------------- time, traffic, schedules
+
+static void time_kernel(struct run *run, const struct kernel *kernel, int repetitions, double peak_tflops,
+                        struct result *result) {
+    buffer_poison(&run->o);
+    buffer_poison(&run->lse);
+    struct timing timing = timer_measure(kernel->launch, run->on_device, run->device, repetitions);
+    buffer_download(&run->o, run->problem.host.o.data);
+    buffer_download(&run->lse, run->problem.host.lse);
+    check_outputs(run, result);  // what was timed was right, too
+    if (result->verdict != VERDICT_RIGHT) return;
+    double flops = 4.0 * run->on_device.head_dim * visible_pairs(&run->on_device);
+    result->timing = timing;
+    result->tflops = timing.median_ms > 0 ? flops / (timing.median_ms * 1e9) : 0;
+    if (peak_tflops > 0 && result->tflops > peak_tflops) {
+        result->verdict = VERDICT_TOO_FAST;
+        snprintf(result->detail, sizeof result->detail, "%.1f TFLOP/s is more than the device's peak of %.1f: the "
+                 "measurement is wrong", result->tflops, peak_tflops);
+    }
+}
+
+#ifdef SIMT_CPU
+static void check_schedules(struct run *run, const struct kernel *kernel, struct result *result) {
+    static const uint64_t schedules[] = {0, 1, 11, 12, 13};  // ascending, descending, three random orders
+    for (int i = 0; i < 5 && result->verdict == VERDICT_RIGHT; ++i) {
+        char how[64];
+        snprintf(how, sizeof how, "under --schedule %llu", (unsigned long long)schedules[i]);
+        simt_set_schedule(schedules[i]);
+        check_again(run, kernel, how, result);
+    }
+    simt_set_schedule(run->options->schedule);
+    if (result->verdict == VERDICT_RIGHT)
+        printf("%s: bit-equal under five thread schedules\n", kernel->name);
+}
+
+static void print_traffic(struct run *run, const struct kernel *kernel) {
+    enum { MAX_LAUNCHES = 64 };
+    static struct simt_launch_stats stats[MAX_LAUNCHES];
+    simt_take_launch_stats(stats, MAX_LAUNCHES);  // forget the launches before
+    launch_once(run, kernel);
+    int launches = simt_take_launch_stats(stats, MAX_LAUNCHES);
+    if (launches > MAX_LAUNCHES) launches = MAX_LAUNCHES;
+    for (int i = 0; i < launches; ++i) {
+        const struct simt_launch_stats *s = &stats[i];
+        const char *file = strrchr(s->kernel_file, '/') ? strrchr(s->kernel_file, '/') + 1 : s->kernel_file;
+        char text[4][32];
+        printf("%s, launch at %s:%d: %llu blocks, %llu threads; global %s read, %s written; shared %s read, %s written; "
+               "%llu context switches; %.3f s\n",
+               kernel->name, file, s->line, s->blocks, s->threads, bytes_text((double)s->global_read_bytes, text[0]),
+               bytes_text((double)s->global_write_bytes, text[1]), bytes_text((double)s->shared_read_bytes, text[2]),
+               bytes_text((double)s->shared_write_bytes, text[3]), s->context_switches, s->seconds);
+    }
+}
+#endif
+
+// ---------------------------------------------------------------- the kernels of a run
+
+// Runs one kernel on the case: check, check again, and what else was asked for.
+static void run_kernel(struct run *run, const struct kernel *kernel, double peak_tflops, struct result *result) {
+    struct message why;
+    const struct options *o = run->options;
+    memset(result, 0, sizeof *result);
+    result->kernel = kernel->name, result->adds = kernel->adds, result->seqlen = run->on_device.seqlen_k;
+    if (!supports(kernel, &run->on_device, &why)) {
+        snprintf(result->refused, sizeof result->refused, "%.500s", why.text);
+        return;
+    }
+    if (workspace_make(run, kernel, result) != 0) return;
+    double start = seconds_now();
+    launch_once(run, kernel);
+    double seconds = seconds_now() - start;
+    if (query_count(&run->on_device) > 0) {
+        check_outputs(run, result);
+        if (result->verdict == VERDICT_RIGHT && (!ON_CPU || seconds < cheap_seconds))
+            check_again(run, kernel, "on the same inputs", result);
+#ifdef SIMT_CPU
+        if (result->verdict == VERDICT_RIGHT && o->sanitize) check_schedules(run, kernel, result);
+        if (result->verdict == VERDICT_RIGHT && o->profile) print_traffic(run, kernel);
+#endif
+        int repetitions = BENCH_REPETITIONS;
+        // A sweep goes on to lengths where a launch takes seconds: there, few repetitions.
+        if (o->sweep && seconds * repetitions > 3) repetitions = seconds > 1 ? 1 : (int)(3 / seconds);
+        if (result->verdict == VERDICT_RIGHT && (o->bench || o->sweep))
+            time_kernel(run, kernel, repetitions, peak_tflops, result);
+    }
+    buffer_free(&run->workspace);
+}
+
+static int is_chosen(const struct options *o, const struct kernel *kernel) {
+    for (int i = 0; i < o->kernel_count; ++i)
+        if (strcmp(o->kernel[i], kernel->name) == 0) return 1;
+    return o->kernel_count == 0;
+}
+
+// The exit code that the results call for. A kernel that the user named must run; otherwise one must.
+static int exit_code(const struct report *report) {
+    int ran = 0, refused = 0, wrong = 0;
+    for (int i = 0; i < report->count; ++i) {
+        if (report->results[i].refused[0])
+            ++refused;
+        else if (report->results[i].verdict == VERDICT_RIGHT)
+            ++ran;
+        else
+            ++wrong;
+    }
+    if (wrong) return LAB_WRONG;
+    if (report->options->sweep) return ran ? LAB_OK : LAB_USAGE;  // "does not fit" is a result of a sweep
+    if (refused && (!ran || report->options->kernel_count)) {
+        fflush(stdout);
+        const char *between = "";
+        for (int i = 0; i < report->count; ++i) {
+            if (!report->results[i].refused[0]) continue;
+            fprintf(stderr, "%s%s", between, report->results[i].refused);
+            between = "; ";
+        }
+        fprintf(stderr, ".\n");
+        return LAB_USAGE;
+    }
+    return LAB_OK;
+}
+
+static int run_case(const struct lab *lab, const struct options *o, struct report *report, struct message *why) {
+    struct run run;
+    if (run_make(&run, o, report->device, why) != 0) return -1;
+    report->shape = run.problem.host;
+    report->peak_tflops = device_peak_tflops(report->device, report->shape.dtype);
+    report_print_configuration(stdout, report);
+    int status = problem_reference(o, &run.problem, why);
+    if (status == 0 && o->save) status = problem_save(&run.problem, o->save, why);
+    if (status == 0 && run.problem.inputs_rounded)
+        printf("The files hold numbers that %s cannot: they were rounded to it.\n", dtype_name(o->dtype));
+    if (status == 0 && run.problem.o_loaded) printf("O is checked against the o.npy of the folder.\n");
+    for (int i = 0; i < lab->kernel_count && status == 0; ++i) {
+        if (!is_chosen(o, &lab->kernels[i])) continue;
+        struct result *result = &report->results[report->count++];
+        run_kernel(&run, &lab->kernels[i], report->peak_tflops, result);
+        if (o->save && !result->refused[0])
+            status = problem_save_result(&run.problem, o->save, lab->kernels[i].name, why);
+    }
+    if (status == 0 && query_count(&run.on_device) == 0) printf("There is no query: nothing to compute.\n");
+    run_free(&run);
+    if (status == 0) report_print_table(stdout, report);
+    return status;
+}
+
+// ---------------------------------------------------------------- the sweep over N
+
+static int run_sweep(const struct lab *lab, const struct options *given, struct report *report, struct message *why) {
+    struct options o = *given;
+    o.batch = 1;
+    if (ON_CPU && !(o.given & GIVEN_HEADS)) o.heads = o.kv_heads = 1;  // the emulator's time grows with N^2 as well
+    int first = ON_CPU ? 64 : 1024, last = ON_CPU ? 1024 : 32768;
+    report->options = &o;
+    report->shape = (struct attention){.batch = 1, .heads = o.heads, .kv_heads = o.kv_heads, .head_dim = o.head_dim,
+                                       .scale = o.scale, .causal = o.causal, .dtype = o.dtype};
+    report->peak_tflops = device_peak_tflops(report->device, o.dtype);
+    report_print_configuration(stdout, report);
+    for (int n = first; n <= last; n *= 2) {
+        o.seqlen_q = o.seqlen_k = n;
+        struct run run;
+        if (run_make(&run, &o, report->device, why) != 0) return -1;
+        if (problem_reference(&o, &run.problem, why) != 0) {
+            run_free(&run);
+            return -1;
+        }
+        for (int i = 0; i < lab->kernel_count; ++i) {
+            struct message unsupported;
+            if (!is_chosen(&o, &lab->kernels[i])) continue;
+            if (!supports(&lab->kernels[i], &run.on_device, &unsupported)) {
+                if (n == first) printf("%s.\n", unsupported.text);
+                continue;
+            }
+            run_kernel(&run, &lab->kernels[i], report->peak_tflops, &report->results[report->count++]);
+        }
+        run_free(&run);
+    }
+    report_print_sweep(stdout, report);
+    report->options = given;
+    return 0;
+}
+
+// ---------------------------------------------------------------- main
+
+// What no kernel can take, or one that the user named cannot, is refused before any work is done: 0 with a sentence.
+static int kernels_can(const struct lab *lab, const struct options *o, struct message *why) {
+    struct attention a = {.head_dim = o->head_dim, .dtype = o->dtype};
+    struct message reasons = {""}, reason;
+    int can = 0, cannot = 0;
+    if (o->load) return 1;  // the files say what the shape is
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        if (!is_chosen(o, &lab->kernels[i])) continue;
+        if (supports(&lab->kernels[i], &a, &reason)) {
+            ++can;
+            continue;
+        }
+        size_t used = strlen(reasons.text);
+        snprintf(reasons.text + used, sizeof reasons.text - used, "%s%.300s", cannot++ ? "; " : "", reason.text);
+    }
+    if (cannot == 0 || (can > 0 && o->kernel_count == 0)) return 1;
+    fail(why, "%.1100s.", reasons.text);
+    return 0;
+}
+
+static int run_all(const struct lab *lab, const struct options *o, const struct device *device) {
+    struct message why;
+    FILE *json = NULL;
+    if (o->json && !(json = fopen(o->json, "w"))) {
+        fail(&why, "%s of --json cannot be written: %s.", o->json, strerror(errno));
+        return usage_error(&why);
+    }
+    struct report report = {.lab = lab, .options = o, .device = device};
+    report.results = calloc((size_t)lab->kernel_count * MAX_SWEEP, sizeof *report.results);
+    int code = LAB_OK;
+    if (!report.results)
+        fail(&why, "There is no memory left."), code = usage_error(&why);
+    else if ((o->sweep ? run_sweep : run_case)(lab, o, &report, &why) != 0)
+        code = usage_error(&why);
+    else
+        code = exit_code(&report);
+    if (json) {
+        int good = !report.results || report_write_json(json, &report) == 0;
+        if (fclose(json) != 0 || !good) {
+            fail(&why, "%s of --json could not be written to its end: %s.", o->json, strerror(errno));
+            code = usage_error(&why);
+        }
+    }
+    free(report.results);
+    return code;
+}
+
+int lab_main(int argc, char **argv, const struct lab *lab) {
+    struct options options;
+    struct message why;
+    const struct shape *shape = ON_CPU ? &lab->on_cpu : &lab->on_gpu;
+    if (options_parse(argc, argv, lab, shape, &options, &why) != 0) return usage_error(&why);
+    if (options.help) return options_print_help(stdout, lab, shape), LAB_OK;
+    if (options.list) return options_print_list(stdout, lab), LAB_OK;
+    if (!ON_CPU && options.schedule) {
+        fail(&why, "--schedule is for the cpu backend; a GPU chooses its own order of threads.");
+        return usage_error(&why);
+    }
+    struct device device;
+    if (device_open(lab, &device, &why) != 0) {
+        fprintf(stderr, "%s\n", why.text);
+        return LAB_SKIPPED;
+    }
+    if (!kernels_can(lab, &options, &why)) return usage_error(&why);
+    if (!ON_CPU && options.sanitize) return tools_sanitize(argc, argv);
+    if (!ON_CPU && options.profile) return tools_profile(argc, argv);
+#ifdef SIMT_CPU
+    simt_set_schedule(options.schedule);
+#endif
+    return run_all(lab, &options, &device);
+}

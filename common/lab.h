@@ -1,0 +1,72 @@
+// lab.h - what the main() of every lab calls. A lab states its kernels in a table; lab_main does the rest: it reads the
+// command line, makes or loads the inputs, runs each kernel, checks it against the reference and prints the table.
+#ifndef LAB_H
+#define LAB_H
+
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Exit codes of every program here, read by CTest and by graders.
+enum lab_exit { LAB_OK = 0, LAB_WRONG = 1, LAB_USAGE = 2, LAB_SKIPPED = 77 };
+
+// What a kernel can do; anything else is refused in one sentence with exit code 2, never answered wrongly.
+struct support {
+    unsigned dtypes;        // bits 1u << DTYPE_...
+    int head_dim_multiple;  // head_dim is a multiple of this ...
+    int head_dim_max;       // ... and at most this
+    int gpu_only;           // 1: needs the gpu backend (a library the CPU lacks)
+};
+
+struct kernel {
+    const char *name;  // for --kernel
+    const char *adds;  // what it adds to the kernel before it, in a few words
+    // Enqueues the kernel(s) on the default stream. Checks its launches with CUDA_CHECK; does not synchronise.
+    void (*launch)(struct attention a);
+    // Bytes of scratch in global memory that launch needs in a.workspace; a null pointer means none.
+    size_t (*workspace)(const struct attention *a);
+    struct support support;
+};
+
+struct shape {
+    int batch, heads, kv_heads, seqlen, head_dim;
+};
+
+struct lab {
+    const char *name;     // the program's name, e.g. "lab01_naive"
+    const char *idea;     // one sentence for --help and the first line of output
+    const char *lecture;  // e.g. "lecture 25, sections 1.1-1.3"
+    int min_sm;           // lowest compute capability that runs it, e.g. 75; the CPU backend runs all
+    struct shape on_cpu;  // default shape: right in a second or two on this backend
+    struct shape on_gpu;
+    const struct kernel *kernels;
+    int kernel_count;
+};
+
+// Runs the whole program. Returns a lab_exit code for main to return.
+int lab_main(int argc, char **argv, const struct lab *lab);
+
+// Stops the program with exit code 1 and one line (file, line, call, CUDA's name for the error and its text) unless
+// the CUDA call succeeded. After a launch: CUDA_CHECK(cudaGetLastError()).
+#define CUDA_CHECK(call) lab_cuda_check((call), #call, __FILE__, __LINE__)
+void lab_cuda_check(cudaError_t status, const char *call, const char *file, int line);
+
+// Blocks that cover `items` with `per_block` to each, for a one-dimensional grid; stops as CUDA_CHECK does beyond the
+// limit of 2^31 - 1. (Of y and z a grid has only 65535, fewer than batch * heads may be.)
+static inline unsigned lab_blocks(int64_t items, int64_t per_block) {
+    int64_t blocks = (items + per_block - 1) / per_block;
+    CUDA_CHECK(blocks <= INT32_MAX ? cudaSuccess : cudaErrorInvalidConfiguration);
+    return (unsigned)blocks;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

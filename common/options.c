@@ -1,0 +1,389 @@
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const layout_names[LAYOUT_COUNT] = {"bhsd", "bshd"};
+const char *layout_name(enum layout layout) { return layout_names[layout]; }
+
+// ---------------------------------------------------------------- the table of options
+
+enum option {
+    OPTION_BATCH,
+    OPTION_HEADS,
+    OPTION_KV_HEADS,
+    OPTION_SEQLEN,
+    OPTION_SEQLEN_Q,
+    OPTION_SEQLEN_K,
+    OPTION_DIM,
+    OPTION_DTYPE,
+    OPTION_CAUSAL,
+    OPTION_SCALE,
+    OPTION_LAYOUT,
+    OPTION_INPUTS,
+    OPTION_SEED,
+    OPTION_LOAD,
+    OPTION_SAVE,
+    OPTION_KERNEL,
+    OPTION_BENCH,
+    OPTION_PROFILE,
+    OPTION_SANITIZE,
+    OPTION_SWEEP,
+    OPTION_SCHEDULE,
+    OPTION_JSON,
+    OPTION_LIST,
+    OPTION_HELP,
+    OPTION_COUNT
+};
+
+// Types a lab may store its tensors in; fp64 is for files only.
+static const char *const dtype_words[] = {"fp16", "bf16", "e4m3", "e5m2", "fp32", "fp8"};
+enum { DTYPE_WORDS = sizeof dtype_words / sizeof *dtype_words };
+
+static const struct {
+    const char *name;   // without the dashes
+    const char *value;  // what stands for its value in the manual; null: it takes none
+    const char *text;
+} table[OPTION_COUNT] = {
+    [OPTION_BATCH] = {"batch", "B", "sequences"},
+    [OPTION_HEADS] = {"heads", "H", "query heads"},
+    [OPTION_KV_HEADS] = {"kv-heads", "G", "heads of K and V, a divisor of H (default: H)"},
+    [OPTION_SEQLEN] = {"seqlen", "N", "tokens of queries and of keys"},
+    [OPTION_SEQLEN_Q] = {"seqlen-q", "M", "tokens of queries"},
+    [OPTION_SEQLEN_K] = {"seqlen-k", "N", "tokens of keys"},
+    [OPTION_DIM] = {"dim", "D", "head dimension"},
+    [OPTION_DTYPE] = {"dtype", "T", "storage type: fp16 (default), bf16, e4m3 (also fp8), e5m2, fp32"},
+    [OPTION_CAUSAL] = {"causal", NULL, "query i sees keys j <= i + N - M only (aligned bottom right)"},
+    [OPTION_SCALE] = {"scale", "S", "factor of the scores (default: 1 / sqrt(D))"},
+    [OPTION_LAYOUT] = {"layout", "L", "order in memory: bhsd (default) or bshd, or four of them: q,k,v,o"},
+    [OPTION_INPUTS] = {"inputs", "NAME", "what Q, K and V hold (below; default: normal)"},
+    [OPTION_SEED] = {"seed", "S", "of the inputs (default: 1); the same numbers on every machine"},
+    [OPTION_LOAD] = {"load", "DIR", "read q.npy, k.npy, v.npy (and o.npy, lse.npy if there) in place of --inputs"},
+    [OPTION_SAVE] = {"save", "DIR", "write inputs, reference and every kernel's o and lse as .npy"},
+    [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
+    [OPTION_BENCH] = {"bench", NULL, "time the kernels that are right"},
+    [OPTION_PROFILE] = {"profile", NULL, "count memory traffic (cpu), or run under Nsight Compute (gpu)"},
+    [OPTION_SANITIZE] = {"sanitize", NULL, "five thread schedules, bit-equal results (cpu), or compute-sanitizer (gpu)"},
+    [OPTION_SWEEP] = {"sweep", NULL, "memory and time over a range of N, \"does not fit\" included"},
+    [OPTION_SCHEDULE] = {"schedule", "S", "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed"},
+    [OPTION_JSON] = {"json", "FILE", "write the results there, too"},
+    [OPTION_LIST] = {"list", NULL, "print the kernels, what each adds and what it supports"},
+    [OPTION_HELP] = {"help", NULL, "print this"},
+};
+
+// ---------------------------------------------------------------- suggestions
+
+enum { LONGEST_WORD = 31 };  // that a suggestion is sought for
+
+// Letters to insert, delete or replace to turn one word into the other (Levenshtein 1966).
+static int edit_distance(const char *from, const char *to) {
+    size_t m = strlen(from), n = strlen(to);
+    if (m > LONGEST_WORD || n > LONGEST_WORD) return LONGEST_WORD;
+    int row[LONGEST_WORD + 1];
+    for (size_t j = 0; j <= n; ++j) row[j] = (int)j;
+    for (size_t i = 1; i <= m; ++i) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= n; ++j) {
+            int replace = diagonal + (from[i - 1] != to[j - 1]);
+            diagonal = row[j];
+            int shift = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = replace < shift ? replace : shift;
+        }
+    }
+    return row[n];
+}
+
+struct words {
+    const char *word[64];
+    int count;
+};
+
+static void add_word(struct words *words, const char *word) {
+    if (words->count < (int)(sizeof words->word / sizeof *words->word)) words->word[words->count++] = word;
+}
+
+// " Did you mean X?" if some word is near, else " Choose from X, Y, Z." (or what `otherwise` says).
+static void suggest(char *text, size_t bytes, const struct words *words, const char *prefix, const char *wrong,
+                    const char *otherwise) {
+    const char *nearest = NULL;
+    int least = (int)strlen(wrong) / 3 + 2;
+    if (least > LONGEST_WORD) least = LONGEST_WORD;
+    for (int i = 0; i < words->count; ++i) {
+        int distance = edit_distance(wrong, words->word[i]);
+        // A word cut short ("--kern") is near whatever the distance.
+        if (strlen(wrong) >= 3 && strncmp(wrong, words->word[i], strlen(wrong)) == 0) distance = 1;
+        if (distance < least) least = distance, nearest = words->word[i];
+    }
+    if (nearest) {
+        snprintf(text, bytes, " Did you mean %s%s?", prefix, nearest);
+    } else if (otherwise) {
+        snprintf(text, bytes, " %s", otherwise);
+    } else {
+        size_t used = (size_t)snprintf(text, bytes, " Choose from");
+        for (int i = 0; i < words->count && used < bytes; ++i)
+            used += (size_t)snprintf(text + used, bytes - used, "%s %s%s", i ? "," : "", prefix, words->word[i]);
+        if (used < bytes) snprintf(text + used, bytes - used, ".");
+    }
+}
+
+static int unknown_value(const char *option, const char *value, const struct words *words, struct message *why) {
+    char hint[600];
+    suggest(hint, sizeof hint, words, "", value, NULL);
+    return fail(why, "--%s does not know \"%.60s\".%s", option, value, hint);
+}
+
+// ---------------------------------------------------------------- values
+
+static int parse_int(const char *option, const char *value, int least, int *to, struct message *why) {
+    char *end;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    int digits = *value >= '0' && *value <= '9';
+    if (*value == '-' && end != value && *end == '\0')
+        return fail(why, "--%s is %.40s; it must be at least %d.", option, value, least);
+    if (!digits || *end != '\0') return fail(why, "--%s needs a whole number, not \"%.60s\".", option, value);
+    if (errno == ERANGE || number > INT32_MAX)
+        return fail(why, "--%s is %.40s; it must be at most %d.", option, value, INT32_MAX);
+    if (number < least) return fail(why, "--%s is %lld; it must be at least %d.", option, number, least);
+    *to = (int)number;
+    return 0;
+}
+
+static int parse_u64(const char *option, const char *value, uint64_t *to, struct message *why) {
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(value, &end, 10);
+    if (*value < '0' || *value > '9' || *end != '\0')
+        return fail(why, "--%s needs a whole number from 0, not \"%.60s\".", option, value);
+    if (errno == ERANGE) return fail(why, "--%s is %.40s; it must be below 2^64.", option, value);
+    *to = number;
+    return 0;
+}
+
+static int parse_scale(const char *value, float *to, struct message *why) {
+    char *end;
+    double number = strtod(value, &end);
+    if (end == value || *end != '\0' || *value == ' ')
+        return fail(why, "--scale needs a number, not \"%.60s\".", value);
+    if (!isfinite(number) || !isfinite((float)number)) return fail(why, "--scale must be finite, not %.40s.", value);
+    *to = (float)number;
+    return 0;
+}
+
+static int parse_dtype(const char *value, enum dtype *to, struct message *why) {
+    struct words words = {.count = 0};
+    for (int i = 0; i < DTYPE_WORDS; ++i) {
+        add_word(&words, dtype_words[i]);
+        if (strcmp(value, dtype_words[i]) == 0) {
+            *to = dtype_from_name(value);
+            return 0;
+        }
+    }
+    return unknown_value("dtype", value, &words, why);
+}
+
+static int parse_layout(const char *value, enum layout to[4], struct message *why) {
+    int n = 0;
+    for (const char *at = value;; ++n) {
+        size_t length = strcspn(at, ",");
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)(length < 60 ? length : 60), at);
+        int layout = 0;
+        while (layout < LAYOUT_COUNT && strcmp(word, layout_names[layout]) != 0) ++layout;
+        if (layout == LAYOUT_COUNT) {
+            struct words words = {.word = {layout_names[0], layout_names[1]}, .count = 2};
+            return unknown_value("layout", word, &words, why);
+        }
+        if (n < 4) to[n] = (enum layout)layout;
+        at += length;
+        if (*at++ == '\0') break;
+    }
+    ++n;
+    if (n == 1) to[1] = to[2] = to[3] = to[0];
+    if (n != 1 && n != 4)
+        return fail(why, "--layout takes one word for all tensors or four for q,k,v,o, not %d.", n);
+    return 0;
+}
+
+static int parse_inputs(const char *value, enum input_kind *to, struct message *why) {
+    *to = inputs_from_name(value);
+    if (*to != INPUTS_COUNT) return 0;
+    struct words words = {.count = 0};
+    for (int i = 0; i < INPUTS_COUNT; ++i) add_word(&words, inputs_name((enum input_kind)i));
+    return unknown_value("inputs", value, &words, why);
+}
+
+static int parse_kernel(const char *value, const struct lab *lab, struct options *o, struct message *why) {
+    struct words words = {.count = 0};
+    int known = 0;
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        add_word(&words, lab->kernels[i].name);
+        known |= strcmp(value, lab->kernels[i].name) == 0;
+    }
+    if (!known) return unknown_value("kernel", value, &words, why);
+    for (int i = 0; i < o->kernel_count; ++i)
+        if (strcmp(o->kernel[i], value) == 0) return 0;  // asked for twice, run once
+    if (o->kernel_count == MAX_CHOSEN_KERNELS) return fail(why, "--kernel is given more than %d times.", MAX_CHOSEN_KERNELS);
+    o->kernel[o->kernel_count++] = value;
+    return 0;
+}
+
+static int parse_path(const char *option, const char *value, const char **to, struct message *why) {
+    if (*value == '\0') return fail(why, "--%s needs a path, not an empty word.", option);
+    *to = value;
+    return 0;
+}
+
+// ---------------------------------------------------------------- the command line
+
+static int apply(enum option option, const char *value, const struct lab *lab, struct options *o, struct message *why) {
+    const char *name = table[option].name;
+    switch (option) {
+    case OPTION_BATCH: o->given |= GIVEN_BATCH; return parse_int(name, value, 0, &o->batch, why);
+    case OPTION_HEADS: o->given |= GIVEN_HEADS; return parse_int(name, value, 1, &o->heads, why);
+    case OPTION_KV_HEADS: o->given |= GIVEN_KV_HEADS; return parse_int(name, value, 1, &o->kv_heads, why);
+    case OPTION_SEQLEN:
+        if (parse_int(name, value, 0, &o->seqlen_q, why) != 0) return -1;
+        o->seqlen_k = o->seqlen_q, o->given |= GIVEN_SEQLEN_Q | GIVEN_SEQLEN_K;
+        return 0;
+    case OPTION_SEQLEN_Q: o->given |= GIVEN_SEQLEN_Q; return parse_int(name, value, 0, &o->seqlen_q, why);
+    case OPTION_SEQLEN_K: o->given |= GIVEN_SEQLEN_K; return parse_int(name, value, 0, &o->seqlen_k, why);
+    case OPTION_DIM: o->given |= GIVEN_DIM; return parse_int(name, value, 1, &o->head_dim, why);
+    case OPTION_DTYPE: return parse_dtype(value, &o->dtype, why);
+    case OPTION_CAUSAL: o->causal = 1; return 0;
+    case OPTION_SCALE: o->given |= GIVEN_SCALE; return parse_scale(value, &o->scale, why);
+    case OPTION_LAYOUT: return parse_layout(value, o->layout, why);
+    case OPTION_INPUTS: o->given |= GIVEN_INPUTS; return parse_inputs(value, &o->inputs, why);
+    case OPTION_SEED: o->given |= GIVEN_SEED; return parse_u64(name, value, &o->seed, why);
+    case OPTION_LOAD: return parse_path(name, value, &o->load, why);
+    case OPTION_SAVE: return parse_path(name, value, &o->save, why);
+    case OPTION_KERNEL: return parse_kernel(value, lab, o, why);
+    case OPTION_BENCH: o->bench = 1; return 0;
+    case OPTION_PROFILE: o->profile = 1; return 0;
+    case OPTION_SANITIZE: o->sanitize = 1; return 0;
+    case OPTION_SWEEP: o->sweep = 1; return 0;
+    case OPTION_SCHEDULE: return parse_u64(name, value, &o->schedule, why);
+    case OPTION_JSON: return parse_path(name, value, &o->json, why);
+    case OPTION_LIST: o->list = 1; return 0;
+    case OPTION_HELP: o->help = 1; return 0;
+    case OPTION_COUNT: break;
+    }
+    return 0;
+}
+
+// The option that this word names ("--dim", "--dim=64"), OPTION_COUNT if none.
+static enum option find_option(const char *word, size_t length) {
+    int option = 0;
+    while (option < OPTION_COUNT &&
+           (strlen(table[option].name) != length || strncmp(table[option].name, word, length) != 0))
+        ++option;
+    return (enum option)option;
+}
+
+static int unknown_option(const char *word, struct message *why) {
+    struct words words = {.count = 0};
+    for (int i = 0; i < OPTION_COUNT; ++i) add_word(&words, table[i].name);
+    char bare[64], hint[200];
+    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word + strspn(word, "-"), "="), word + strspn(word, "-"));
+    suggest(hint, sizeof hint, &words, "--", bare, "--help lists the options.");
+    return fail(why, "There is no option %.60s.%s", word, hint);
+}
+
+// What the options say together.
+static int settle(struct options *o, const unsigned seen[OPTION_COUNT], struct message *why) {
+    if (seen[OPTION_SEQLEN] && (seen[OPTION_SEQLEN_Q] || seen[OPTION_SEQLEN_K]))
+        return fail(why, "--seqlen sets both lengths; give it alone, or --seqlen-q and --seqlen-k.");
+    if (o->load && (o->given & (GIVEN_INPUTS | GIVEN_SEED)))
+        return fail(why, "--load reads the inputs from files; leave out %s.",
+                    o->given & GIVEN_INPUTS ? "--inputs" : "--seed");
+    if (o->sweep) {
+        const char *not_with = o->load                                             ? "--load"
+                               : o->save                                           ? "--save"
+                               : o->profile                                        ? "--profile"
+                               : o->sanitize                                       ? "--sanitize"
+                               : o->given & (GIVEN_SEQLEN_Q | GIVEN_SEQLEN_K)      ? "--seqlen"
+                                                                                   : NULL;
+        if (not_with) return fail(why, "--sweep goes through its own lengths and inputs; leave out %s.", not_with);
+    }
+    if (o->profile && o->sanitize) return fail(why, "--profile and --sanitize are two runs; give one of them.");
+    if (!(o->given & GIVEN_KV_HEADS) && (o->given & GIVEN_HEADS)) o->kv_heads = o->heads;
+    if (!(o->given & GIVEN_HEADS) && (o->given & GIVEN_KV_HEADS) && !o->load && o->heads % o->kv_heads != 0)
+        return fail(why, "--kv-heads is %d, but there are %d heads unless --heads says otherwise: give --heads as a "
+                         "multiple of %d.", o->kv_heads, o->heads, o->kv_heads);
+    if (!o->load && o->heads % o->kv_heads != 0)
+        return fail(why, "--heads must be a multiple of --kv-heads: %d is not a multiple of %d.", o->heads, o->kv_heads);
+    if (!(o->given & GIVEN_SCALE)) o->scale = (float)(1 / sqrt(o->head_dim));
+    return 0;
+}
+
+int options_parse(int argc, char **argv, const struct lab *lab, const struct shape *shape, struct options *o,
+                  struct message *why) {
+    memset(o, 0, sizeof *o);
+    o->batch = shape->batch, o->heads = shape->heads, o->kv_heads = shape->kv_heads;
+    o->seqlen_q = o->seqlen_k = shape->seqlen, o->head_dim = shape->head_dim;
+    o->dtype = DTYPE_FP16, o->seed = 1;
+    unsigned seen[OPTION_COUNT] = {0};
+    for (int i = 1; i < argc; ++i) {
+        const char *word = argv[i];
+        if (strncmp(word, "--", 2) != 0)
+            return fail(why, "\"%.60s\" is not an option; options begin with --, and --help lists them.", word);
+        size_t length = strcspn(word + 2, "=");
+        enum option option = find_option(word + 2, length);
+        if (option == OPTION_COUNT) return unknown_option(word, why);
+        const char *name = table[option].name, *value = word[2 + length] == '=' ? word + 3 + length : NULL;
+        if (!table[option].value && value)
+            return fail(why, "--%s takes no value; leave out \"=%.60s\".", name, value);
+        if (table[option].value && !value) {
+            if (i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0)
+                return fail(why, "--%s needs a value: --%s %s.", name, name, table[option].value);
+            value = argv[++i];
+        }
+        if (seen[option]++ && option != OPTION_KERNEL && table[option].value)
+            return fail(why, "--%s is given twice.", name);
+        if (apply(option, value, lab, o, why) != 0) return -1;
+        if (o->help || o->list) return 0;
+    }
+    return settle(o, seen, why);
+}
+
+// ---------------------------------------------------------------- manual
+
+void options_print_help(FILE *out, const struct lab *lab, const struct shape *shape) {
+    fprintf(out, "%s: %s\n(%s)\n\nusage: %s [options]\n\n", lab->name, lab->idea, lab->lecture, lab->name);
+    for (int i = 0; i < OPTION_COUNT; ++i) {
+        char left[40];
+        snprintf(left, sizeof left, "--%s %s", table[i].name, table[i].value ? table[i].value : "");
+        fprintf(out, "  %-15s %s\n", left, table[i].text);
+    }
+    fprintf(out, "\nDefault shape here: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d\n\nInputs:\n",
+            shape->batch, shape->heads, shape->kv_heads, shape->seqlen, shape->head_dim);
+    for (int i = 0; i < INPUTS_COUNT; ++i)
+        fprintf(out, "  %-11s %s\n", inputs_name((enum input_kind)i), inputs_purpose((enum input_kind)i));
+    fprintf(out,
+            "\nExit code: 0 all right; 1 a wrong result; 2 a request that makes no sense or that no kernel supports;\n"
+            "77 skipped (no GPU, or too old a one).\n\n"
+            "Example: causal attention, 300 queries at the end of 500 keys, six heads sharing two of K and V:\n"
+            "  %s --heads 6 --kv-heads 2 --seqlen-q 300 --seqlen-k 500 --dim 64 --causal\n",
+            lab->name);
+}
+
+void options_print_list(FILE *out, const struct lab *lab) {
+    fprintf(out, "%s: %s\n", lab->name, lab->idea);
+    int name_width = 6;
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        int width = (int)strlen(lab->kernels[i].name);
+        if (width > name_width) name_width = width;
+    }
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        const struct kernel *kernel = &lab->kernels[i];
+        fprintf(out, "  %-*s  %s\n  %-*s  supports", name_width, kernel->name, kernel->adds, name_width, "");
+        for (int t = 0; t < DTYPE_COUNT; ++t)
+            if (kernel->support.dtypes >> t & 1) fprintf(out, " %s", dtype_name((enum dtype)t));
+        fprintf(out, "; head_dim a multiple of %d up to %d%s%s\n", kernel->support.head_dim_multiple,
+                kernel->support.head_dim_max, kernel->workspace ? "; needs workspace" : "",
+                kernel->support.gpu_only ? "; gpu backend only" : "");
+    }
+}

@@ -1,0 +1,55 @@
+// options.h - the one command line that all labs share.
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include <stdint.h>
+
+#include "inputs.h"
+#include "lab.h"
+#include "message.h"
+
+// Order of a tensor's dimensions in memory.
+enum layout { LAYOUT_BHSD, LAYOUT_BSHD, LAYOUT_COUNT };
+const char *layout_name(enum layout layout);
+
+// Which shape options the user gave, as bits: --load takes the rest from the files.
+enum given {
+    GIVEN_BATCH = 1 << 0,
+    GIVEN_HEADS = 1 << 1,
+    GIVEN_KV_HEADS = 1 << 2,
+    GIVEN_SEQLEN_Q = 1 << 3,
+    GIVEN_SEQLEN_K = 1 << 4,
+    GIVEN_DIM = 1 << 5,
+    GIVEN_INPUTS = 1 << 6,
+    GIVEN_SEED = 1 << 7,
+    GIVEN_SCALE = 1 << 8
+};
+
+enum { MAX_CHOSEN_KERNELS = 16 };
+
+struct options {
+    int batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim;
+    enum dtype dtype;
+    int causal;
+    float scale;  // 1 / sqrt(head_dim) unless GIVEN_SCALE
+    enum layout layout[4];  // of q, k, v and o
+    enum input_kind inputs;
+    uint64_t seed;
+    const char *load, *save, *json;  // null: not given
+    const char *kernel[MAX_CHOSEN_KERNELS];  // names from the lab's table; none: all
+    int kernel_count;
+    int bench, profile, sanitize, sweep, list, help;
+    uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)
+    unsigned given;     // bits of enum given
+};
+
+// Reads a command line for this lab; `shape` is what holds for what is not said. Returns 0, or -1 with one sentence:
+// what is wrong, and the nearest right word. --help and --list end the reading at once.
+int options_parse(int argc, char **argv, const struct lab *lab, const struct shape *shape, struct options *options,
+                  struct message *why);
+
+// The manual that --help prints, and the table that --list prints.
+void options_print_help(FILE *out, const struct lab *lab, const struct shape *shape);
+void options_print_list(FILE *out, const struct lab *lab);
+
+#endif

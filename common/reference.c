@@ -1,0 +1,335 @@
+#include "reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel.h"
+
+// Sixteen keys (or sixteen columns of V) are worked on at once: their sums stay in registers, and no sum is split, so
+// the order of additions, hence the result, is the same on every machine.
+enum { LANES = 16, ROWS_PER_CHUNK = 64, MIN_SAMPLE = 64 };
+
+static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// ---------------------------------------------------------------- which rows
+
+static uint64_t scramble(uint64_t x) {  // SplitMix64's output function (Steele, Lea, Flood 2014)
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static int ascending(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+int rows_choose(const struct attention *a, double budget, struct rows *rows) {
+    memset(rows, 0, sizeof *rows);
+    rows->total = (int64_t)a->batch * a->heads * a->seqlen_q;
+    rows->count = rows->total;
+    double row_cost = (double)a->head_dim * (a->seqlen_k + 64.0);
+    if ((double)rows->total * row_cost <= budget || rows->total <= MIN_SAMPLE) return 0;
+
+    int64_t wanted = (int64_t)(budget / row_cost);
+    if (wanted < MIN_SAMPLE) wanted = MIN_SAMPLE;
+    if (wanted >= rows->total) return 0;
+    rows->index = malloc((size_t)wanted * sizeof *rows->index);
+    if (!rows->index) return -1;
+    int64_t n = 0;
+    rows->index[n++] = 0;
+    rows->index[n++] = a->seqlen_q - 1;
+    rows->index[n++] = rows->total - a->seqlen_q;
+    rows->index[n++] = rows->total - 1;
+    for (uint64_t draw = 1; n < wanted; ++draw)
+        rows->index[n++] = (int64_t)(scramble(draw * 0x9e3779b97f4a7c15u) % (uint64_t)rows->total);
+    qsort(rows->index, (size_t)n, sizeof *rows->index, ascending);
+    rows->count = 0;  // a row that was drawn twice is examined once
+    for (int64_t i = 0; i < n; ++i)
+        if (i == 0 || rows->index[i] != rows->index[i - 1]) rows->index[rows->count++] = rows->index[i];
+    return 0;
+}
+
+void rows_free(struct rows *rows) {
+    free(rows->index);
+    memset(rows, 0, sizeof *rows);
+}
+
+// ---------------------------------------------------------------- one head, unpacked
+
+// Storage types are subsets of fp32, so a head of K and V unpacked to fp32 serves the double computation (which widens
+// it again, exactly) and the plain one.
+struct head {
+    float *k;  // [seqlen_k / LANES][head_dim][LANES]: LANES keys side by side
+    float *v;  // [seqlen_k][columns], columns = head_dim rounded up to LANES
+    int64_t batch, kv_head;  // what is in there now; batch -1: nothing
+    int v_nonzero;
+};
+
+static const void *row_of(struct tensor t, int64_t batch, int64_t head, int64_t i, size_t element_bytes) {
+    return (const char *)t.data +
+           (size_t)(batch * t.stride_batch + head * t.stride_head + i * t.stride_row) * element_bytes;
+}
+
+static void unpack_row(const struct attention *a, struct tensor t, int64_t batch, int64_t head, int64_t i, float *to) {
+    const void *from = row_of(t, batch, head, i, dtype_bytes(a->dtype));
+    for (int c = 0; c < a->head_dim; ++c) to[c] = (float)number_load(a->dtype, from, c);
+}
+
+static void unpack_head(const struct attention *a, int64_t batch, int64_t kv_head, struct head *h, float *row) {
+    if (h->batch == batch && h->kv_head == kv_head) return;
+    int64_t columns = round_up(a->head_dim, LANES);
+    h->batch = batch, h->kv_head = kv_head, h->v_nonzero = 0;
+    for (int64_t j = 0; j < a->seqlen_k; ++j) {
+        unpack_row(a, a->k, batch, kv_head, j, row);
+        float *lane = h->k + j / LANES * LANES * a->head_dim + j % LANES;
+        for (int c = 0; c < a->head_dim; ++c) lane[c * LANES] = row[c];
+        float *v = h->v + j * columns;
+        unpack_row(a, a->v, batch, kv_head, j, v);
+        for (int c = 0; c < a->head_dim; ++c) h->v_nonzero |= v[c] != 0;
+    }
+}
+
+// The two products of one row, in double and in fp32. One text for both: only the type of the sums differs.
+//   dots:     s[j] = sum_c x[c] k[j][c]        for j < n (and a few more lanes, never used)
+//   weighted: o[c] = sum_{j<n} p[j] v[j][c]
+#define DEFINE_PRODUCTS(real)                                                                                  \
+    static void dots_##real(const float *x, const float *k, int head_dim, int64_t n, real *s) {                \
+        for (int64_t j = 0; j < n; j += LANES, k += (int64_t)LANES * head_dim) {                               \
+            real sum[LANES] = {0};                                                                             \
+            for (int c = 0; c < head_dim; ++c)                                                                 \
+                for (int lane = 0; lane < LANES; ++lane) sum[lane] += (real)x[c] * (real)k[c * LANES + lane];  \
+            memcpy(s + j, sum, sizeof sum);                                                                    \
+        }                                                                                                      \
+    }                                                                                                          \
+    static void weighted_##real(const real *p, const float *v, int head_dim, int64_t n, real *o) {             \
+        int64_t columns = round_up(head_dim, LANES);                                                           \
+        for (int64_t c = 0; c < columns; c += LANES) {                                                         \
+            real sum[LANES] = {0};                                                                             \
+            for (int64_t j = 0; j < n; ++j)                                                                    \
+                for (int lane = 0; lane < LANES; ++lane) sum[lane] += p[j] * (real)v[j * columns + c + lane];  \
+            memcpy(o + c, sum, sizeof sum);                                                                    \
+        }                                                                                                      \
+    }
+DEFINE_PRODUCTS(double)
+DEFINE_PRODUCTS(float)
+
+// ---------------------------------------------------------------- forward
+
+// Memory of one worker; each pointer is into one block.
+struct scratch {
+    struct head head;
+    float *x, *row;                // one row of Q; one row of K on its way into head.k
+    double *s, *o;                 // [seqlen_k + LANES], [columns]
+    float *plain_s, *plain_o;      // the same
+    void *block;
+};
+
+static int scratch_make(const struct attention *a, struct scratch *w) {
+    size_t columns = (size_t)round_up(a->head_dim, LANES), keys = (size_t)round_up(a->seqlen_k, LANES) + LANES;
+    size_t doubles = keys + columns, floats = keys * (size_t)a->head_dim + keys * columns + keys + 3 * columns;
+    // Zero-filled: lanes past the last key or column hold 0, not what was there before.
+    w->block = calloc(1, doubles * sizeof(double) + floats * sizeof(float));
+    if (!w->block) return -1;
+    w->s = w->block, w->o = w->s + keys;
+    w->head.k = (float *)(w->o + columns);
+    w->head.v = w->head.k + keys * (size_t)a->head_dim;
+    w->plain_s = w->head.v + keys * columns, w->plain_o = w->plain_s + keys;
+    w->x = w->plain_o + columns, w->row = w->x + columns;
+    w->head.batch = -1;
+    return 0;
+}
+
+struct forward {
+    const struct attention *a;
+    const struct rows *rows;
+    struct reference *out;
+    const int64_t *chunk;  // chunk n: rows chunk[n] ... chunk[n + 1] - 1, all of one batch and KV head
+    struct scratch *scratch;
+    int *signal;  // one per worker
+};
+
+static void exact_row(const struct attention *a, struct scratch *w, int64_t n, double *o, double *lse) {
+    dots_double(w->x, w->head.k, a->head_dim, n, w->s);
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n; ++j) {
+        w->s[j] *= (double)a->scale;
+        if (w->s[j] > max) max = w->s[j];  // a NaN is passed over here and comes back through exp below
+    }
+    for (int64_t j = 0; j < n; ++j) sum += w->s[j] = exp(w->s[j] - max);
+    weighted_double(w->s, w->head.v, a->head_dim, n, w->o);
+    for (int c = 0; c < a->head_dim; ++c) o[c] = w->o[c] / sum;
+    *lse = max + log(sum);
+}
+
+static void plain_row(const struct attention *a, struct scratch *w, int64_t n, double *o, double *lse) {
+    enum dtype dtype = a->dtype;
+    int is_8_bit = dtype_bytes(dtype) == 1;
+    dots_float(w->x, w->head.k, a->head_dim, n, w->plain_s);
+    float max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n; ++j) {
+        float s = w->plain_s[j] * a->scale;
+        w->plain_s[j] = s = is_8_bit ? s : (float)number_round(dtype, s);
+        if (s > max) max = s;
+    }
+    for (int64_t j = 0; j < n; ++j) sum += w->plain_s[j] = expf(w->plain_s[j] - max);
+    for (int64_t j = 0; j < n; ++j)
+        w->plain_s[j] = (float)number_round(dtype, is_8_bit ? w->plain_s[j] * 256 : w->plain_s[j] / sum);
+    weighted_float(w->plain_s, w->head.v, a->head_dim, n, w->plain_o);
+    for (int c = 0; c < a->head_dim; ++c)
+        o[c] = number_round(dtype, is_8_bit ? w->plain_o[c] / (256 * sum) : w->plain_o[c]);
+    *lse = max + logf(sum);
+}
+
+static void forward_chunk(void *context, int64_t chunk, int worker) {
+    const struct forward *f = context;
+    const struct attention *a = f->a;
+    struct scratch *w = &f->scratch[worker];
+    for (int64_t r = f->chunk[chunk]; r < f->chunk[chunk + 1]; ++r) {
+        int64_t row = rows_at(f->rows, r), i = row % a->seqlen_q;
+        int64_t head = row / a->seqlen_q % a->heads, batch = row / a->seqlen_q / a->heads;
+        double *o = f->out->o + r * a->head_dim, *plain_o = f->out->plain_o + r * a->head_dim;
+        int64_t n = visible_keys(a, i);
+        if (n == 0) {
+            for (int c = 0; c < a->head_dim; ++c) o[c] = plain_o[c] = 0;
+            f->out->lse[r] = f->out->plain_lse[r] = -INFINITY;
+            continue;
+        }
+        unpack_head(a, batch, kv_head_of(a, (int)head), &w->head, w->row);
+        f->signal[worker] |= w->head.v_nonzero;
+        unpack_row(a, a->q, batch, head, i, w->x);
+        exact_row(a, w, n, o, &f->out->lse[r]);
+        plain_row(a, w, n, plain_o, &f->out->plain_lse[r]);
+    }
+}
+
+// Splits the rows into chunks that one worker does in one go with one head of K and V unpacked.
+static int64_t *make_chunks(const struct attention *a, const struct rows *rows, int64_t *chunks) {
+    int64_t *start = malloc(((size_t)rows->count + 1) * sizeof *start), n = 0;
+    if (!start) return NULL;
+    int64_t group_rows = (int64_t)a->seqlen_q * (a->heads / a->kv_heads), last_group = -1;
+    for (int64_t r = 0; r < rows->count; ++r) {
+        int64_t group = rows_at(rows, r) / group_rows;
+        if (group != last_group || r - start[n - 1] == ROWS_PER_CHUNK) start[n++] = r;
+        last_group = group;
+    }
+    start[n] = rows->count;
+    *chunks = n;
+    return start;
+}
+
+int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out) {
+    memset(out, 0, sizeof *out);
+    size_t values = (size_t)rows->count * (size_t)a->head_dim, lines = (size_t)rows->count;
+    out->o = malloc((2 * values + 2 * lines + 1) * sizeof(double));
+    if (!out->o) return -1;
+    out->plain_o = out->o + values, out->lse = out->plain_o + values, out->plain_lse = out->lse + lines;
+
+    int workers = parallel_workers(), status = 0, signal[64] = {0};
+    int64_t chunks = 0;
+    struct scratch scratch[64] = {{.block = NULL}};
+    struct forward f = {.a = a, .rows = rows, .out = out, .scratch = scratch, .signal = signal};
+    int64_t *chunk = make_chunks(a, rows, &chunks);
+    if (!chunk) status = -1;
+    for (int i = 0; i < workers && i < chunks && status == 0; ++i) status = scratch_make(a, &scratch[i]);
+    if (status == 0) {
+        f.chunk = chunk;
+        parallel_for(chunks, forward_chunk, &f);
+        for (int i = 0; i < workers; ++i) out->has_signal |= signal[i];
+    }
+    for (int i = 0; i < workers; ++i) free(scratch[i].block);
+    free(chunk);
+    if (status != 0) reference_free(out);
+    return status;
+}
+
+void reference_free(struct reference *out) {
+    free(out->o);
+    memset(out, 0, sizeof *out);
+}
+
+// ---------------------------------------------------------------- backward
+
+// Two sweeps, each writing only its own rows, so no sum is ever shared between threads: one over queries (LSE, delta,
+// dQ), one over keys (dK, dV), which works the probabilities out once more.
+struct backward {
+    const struct attention *a;
+    struct tensor d_o;
+    double *lse, *delta;  // [batch][heads][seqlen_q]
+    double *dq, *dk, *dv;
+};
+
+static double dot_rows(const struct attention *a, const void *x, const void *y) {
+    double sum = 0;
+    for (int c = 0; c < a->head_dim; ++c) sum += number_load(a->dtype, x, c) * number_load(a->dtype, y, c);
+    return sum;
+}
+
+static void add_row(const struct attention *a, double factor, const void *x, double *sum) {
+    for (int c = 0; c < a->head_dim; ++c) sum[c] += factor * number_load(a->dtype, x, c);
+}
+
+static double score(const struct attention *a, const void *q, const void *k) {
+    return (double)a->scale * dot_rows(a, q, k);
+}
+
+static void backward_query(void *context, int64_t row, int worker) {
+    (void)worker;
+    const struct backward *b = context;
+    const struct attention *a = b->a;
+    size_t bytes = dtype_bytes(a->dtype);
+    int64_t i = row % a->seqlen_q, head = row / a->seqlen_q % a->heads, batch = row / a->seqlen_q / a->heads;
+    int64_t kv_head = kv_head_of(a, (int)head), n = visible_keys(a, i);
+    double *dq = b->dq + row * a->head_dim, max = -INFINITY, sum = 0, delta = 0;
+    for (int c = 0; c < a->head_dim; ++c) dq[c] = 0;
+    const void *q = row_of(a->q, batch, head, i, bytes), *d_o = row_of(b->d_o, batch, head, i, bytes);
+    for (int64_t j = 0; j < n; ++j) max = fmax(max, score(a, q, row_of(a->k, batch, kv_head, j, bytes)));
+    for (int64_t j = 0; j < n; ++j) {
+        double e = exp(score(a, q, row_of(a->k, batch, kv_head, j, bytes)) - max);
+        sum += e;
+        delta += e * dot_rows(a, d_o, row_of(a->v, batch, kv_head, j, bytes));
+    }
+    b->lse[row] = n ? max + log(sum) : -INFINITY;
+    b->delta[row] = delta = n ? delta / sum : 0;
+    for (int64_t j = 0; j < n; ++j) {
+        const void *k = row_of(a->k, batch, kv_head, j, bytes);
+        double p = exp(score(a, q, k) - b->lse[row]);
+        double dp = dot_rows(a, d_o, row_of(a->v, batch, kv_head, j, bytes));
+        add_row(a, (double)a->scale * p * (dp - delta), k, dq);
+    }
+}
+
+static void backward_key(void *context, int64_t row, int worker) {
+    (void)worker;
+    const struct backward *b = context;
+    const struct attention *a = b->a;
+    size_t bytes = dtype_bytes(a->dtype);
+    int64_t j = row % a->seqlen_k, kv_head = row / a->seqlen_k % a->kv_heads, batch = row / a->seqlen_k / a->kv_heads;
+    double *dk = b->dk + row * a->head_dim, *dv = b->dv + row * a->head_dim;
+    for (int c = 0; c < a->head_dim; ++c) dk[c] = dv[c] = 0;
+    const void *k = row_of(a->k, batch, kv_head, j, bytes), *v = row_of(a->v, batch, kv_head, j, bytes);
+    int64_t group = a->heads / a->kv_heads;
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        for (int64_t i = 0; i < a->seqlen_q; ++i) {
+            if (j >= visible_keys(a, i)) continue;
+            int64_t query = (batch * a->heads + head) * a->seqlen_q + i;
+            const void *q = row_of(a->q, batch, head, i, bytes), *d_o = row_of(b->d_o, batch, head, i, bytes);
+            double p = exp(score(a, q, k) - b->lse[query]);
+            add_row(a, p, d_o, dv);
+            add_row(a, (double)a->scale * p * (dot_rows(a, d_o, v) - b->delta[query]), q, dk);
+        }
+    }
+}
+
+int reference_backward(const struct attention *a, struct tensor d_o, double *dq, double *dk, double *dv) {
+    int64_t queries = (int64_t)a->batch * a->heads * a->seqlen_q;
+    struct backward b = {.a = a, .d_o = d_o, .dq = dq, .dk = dk, .dv = dv};
+    b.lse = malloc((2 * (size_t)queries + 1) * sizeof(double));
+    if (!b.lse) return -1;
+    b.delta = b.lse + queries;
+    parallel_for(queries, backward_query, &b);
+    parallel_for((int64_t)a->batch * a->kv_heads * a->seqlen_k, backward_key, &b);
+    free(b.lse);
+    return 0;
+}

@@ -1,0 +1,292 @@
+#include "report.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- tables
+
+enum { CELL_BYTES = 200, MAX_COLUMNS = 16 };
+
+struct table {
+    int columns, rows, right_aligned[MAX_COLUMNS];
+    char (*cell)[CELL_BYTES];  // [rows][columns], row 0 is the head
+};
+
+// Columns that a UTF-8 text takes: its bytes without the continuation bytes.
+static int width_of(const char *text) {
+    int width = 0;
+    for (; *text; ++text) width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+static char *cell_at(const struct table *t, int row, int column) { return t->cell[row * t->columns + column]; }
+
+static int table_make(struct table *t, int rows, const char *const *head) {
+    memset(t, 0, sizeof *t);
+    while (head[t->columns]) ++t->columns;
+    t->rows = rows + 1;
+    t->cell = calloc((size_t)t->rows * (size_t)t->columns, CELL_BYTES);
+    if (!t->cell) return -1;
+    for (int c = 0; c < t->columns; ++c) {
+        // A head that begins with '>' is of numbers, set to the right.
+        t->right_aligned[c] = head[c][0] == '>';
+        snprintf(cell_at(t, 0, c), CELL_BYTES, "%s", head[c] + t->right_aligned[c]);
+    }
+    return 0;
+}
+
+static void table_print(FILE *out, const struct table *t) {
+    int width[MAX_COLUMNS] = {0};
+    for (int r = 0; r < t->rows; ++r)
+        for (int c = 0; c < t->columns; ++c) {
+            int w = width_of(cell_at(t, r, c));
+            if (w > width[c]) width[c] = w;
+        }
+    for (int r = 0; r < t->rows; ++r) {
+        for (int c = 0; c < t->columns; ++c) {
+            const char *text = cell_at(t, r, c);
+            int pad = width[c] - width_of(text), last = c + 1 == t->columns;
+            if (t->right_aligned[c])
+                fprintf(out, "%*s%s", pad, "", text);
+            else
+                fprintf(out, "%s%*s", text, last ? 0 : pad, "");
+            fputs(last ? "\n" : "  ", out);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- what was understood
+
+static void layout_text(const struct options *o, char text[32]) {
+    const enum layout *l = o->layout;
+    if (l[0] == l[1] && l[1] == l[2] && l[2] == l[3])
+        snprintf(text, 32, "%s", layout_name(l[0]));
+    else
+        snprintf(text, 32, "%s,%s,%s,%s", layout_name(l[0]), layout_name(l[1]), layout_name(l[2]), layout_name(l[3]));
+}
+
+void report_print_configuration(FILE *out, const struct report *r) {
+    const struct attention *a = &r->shape;
+    const struct options *o = r->options;
+    char layout[32], inputs[160];
+    layout_text(o, layout);
+    if (o->load)
+        snprintf(inputs, sizeof inputs, "from %.100s", o->load);
+    else
+        snprintf(inputs, sizeof inputs, "%s seed %llu", inputs_name(o->inputs), (unsigned long long)o->seed);
+    fprintf(out, "%s: %s\n", r->lab->name, r->lab->idea);
+    fprintf(out, "batch %d, heads %d, kv-heads %d, ", a->batch, a->heads, a->kv_heads);
+    if (o->sweep)
+        fprintf(out, "seqlen swept");
+    else
+        fprintf(out, "seqlen-q %d, seqlen-k %d", a->seqlen_q, a->seqlen_k);
+    fprintf(out, ", dim %d, %s, %s, scale %.6g, layout %s, inputs %s; %s backend: %s", a->head_dim, dtype_name(a->dtype),
+            a->causal ? "causal" : "full", a->scale, layout, inputs, ON_CPU ? "cpu" : "gpu", r->device->name);
+    if (!ON_CPU) fprintf(out, " (compute capability %d.%d, %d SMs)", r->device->major, r->device->minor,
+                         r->device->multiprocessors);
+    fprintf(out, "\n");
+    if (o->bench || o->sweep) {
+        if (ON_CPU)
+            fprintf(out, "Times are the emulator's: they say nothing about a GPU.\n");
+        else
+            fprintf(out, "clocks up to %d MHz (SM) and %d MHz (memory), L2 %.1f MB flushed before each repetition; peak %s",
+                    r->device->clock_mhz, r->device->memory_clock_mhz, (double)r->device->l2_bytes / 1e6,
+                    r->peak_tflops > 0 ? "" : "not known\n");
+        if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "%.1f TFLOP/s\n", r->peak_tflops);
+    }
+    fflush(out);
+}
+
+// ---------------------------------------------------------------- results
+
+static void number(char *cell, const char *format, double value) {
+    if (isfinite(value))
+        snprintf(cell, CELL_BYTES, format, value);
+    else
+        snprintf(cell, CELL_BYTES, "-");
+}
+
+static int ran(const struct result *r) { return r->refused[0] == '\0'; }
+
+static const struct result *first_timed(const struct report *report) {
+    for (int i = 0; i < report->count; ++i)
+        if (report->results[i].timing.repetitions) return &report->results[i];
+    return NULL;
+}
+
+static void fill_times(const struct report *report, const struct result *r, const struct table *t, int row, int column) {
+    if (!r->timing.repetitions) {
+        for (int c = column; c < t->columns - 1; ++c) snprintf(cell_at(t, row, c), CELL_BYTES, "-");
+        return;
+    }
+    const struct result *first = first_timed(report);
+    number(cell_at(t, row, column), "%.4g", r->timing.median_ms);
+    snprintf(cell_at(t, row, column + 1), CELL_BYTES, "%.4g..%.4g", r->timing.low_ms, r->timing.high_ms);
+    number(cell_at(t, row, column + 2), ON_CPU ? "%.3g" : "%.1f", r->tflops);
+    number(cell_at(t, row, column + 3), "%.1f%%", report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+    number(cell_at(t, row, column + 4), "%.2f", first->timing.median_ms / r->timing.median_ms);
+}
+
+static void print_remarks(FILE *out, const struct report *report) {
+    for (int i = 0; i < report->count; ++i) {
+        const struct result *r = &report->results[i];
+        if (!ran(r)) fprintf(out, "%s did not run: %s\n", r->kernel, r->refused);
+        if (ran(r) && r->verdict != VERDICT_RIGHT) fprintf(out, "%s is not right: %s\n", r->kernel, r->detail);
+    }
+}
+
+void report_print_table(FILE *out, const struct report *report) {
+    static const char *const plain[] = {"kernel",   "what it adds", ">O err",    ">bound",  ">LSE err",
+                                        ">bound",   ">compared",    "verdict", NULL};
+    static const char *const timed[] = {"kernel",    "what it adds", ">O err",     ">bound", ">LSE err",
+                                        ">bound",    ">compared",    ">ms",        ">half within", ">TFLOP/s",
+                                        ">of peak",  ">x first",     "verdict",  NULL};
+    int bench = report->options->bench;
+    struct table t;
+    if (table_make(&t, report->count, bench ? timed : plain) != 0) return;
+    for (int i = 0; i < report->count; ++i) {
+        const struct result *r = &report->results[i];
+        int row = i + 1;
+        snprintf(cell_at(&t, row, 0), CELL_BYTES, "%s", r->kernel);
+        snprintf(cell_at(&t, row, 1), CELL_BYTES, "%s", r->adds);
+        number(cell_at(&t, row, 2), "%.2e", ran(r) ? r->o.err : NAN);
+        number(cell_at(&t, row, 3), "%.2e", ran(r) ? r->o.bound : NAN);
+        number(cell_at(&t, row, 4), "%.2e", ran(r) ? r->lse.err : NAN);
+        number(cell_at(&t, row, 5), "%.2e", ran(r) ? r->lse.bound : NAN);
+        if (ran(r))
+            snprintf(cell_at(&t, row, 6), CELL_BYTES, "%lld", (long long)(r->o.compared + r->lse.compared));
+        else
+            snprintf(cell_at(&t, row, 6), CELL_BYTES, "-");
+        if (bench) fill_times(report, r, &t, row, 7);
+        snprintf(cell_at(&t, row, t.columns - 1), CELL_BYTES, "%s", ran(r) ? verdict_text(r->verdict) : "did not run");
+    }
+    table_print(out, &t);
+    free(t.cell);
+    for (int i = 0; i < report->count; ++i) {
+        const struct finding *f = &report->results[i].o;
+        if (!ran(&report->results[i]) || f->rows == f->rows_total) continue;
+        fprintf(out, "The reference covers a fixed sample of %lld of %lld rows, each in full.\n", (long long)f->rows,
+                (long long)f->rows_total);
+        break;
+    }
+    print_remarks(out, report);
+}
+
+void report_print_sweep(FILE *out, const struct report *report) {
+    static const char *const head[] = {">N", "kernel", ">workspace", ">memory in all", ">ms", ">TFLOP/s", "verdict", NULL};
+    struct table t;
+    if (table_make(&t, report->count, head) != 0) return;
+    for (int i = 0; i < report->count; ++i) {
+        const struct result *r = &report->results[i];
+        char text[32];
+        int row = i + 1, timed = r->timing.repetitions != 0;
+        snprintf(cell_at(&t, row, 0), CELL_BYTES, "%d", r->seqlen);
+        snprintf(cell_at(&t, row, 1), CELL_BYTES, "%s", r->kernel);
+        snprintf(cell_at(&t, row, 2), CELL_BYTES, "%s", bytes_text((double)r->workspace, text));
+        snprintf(cell_at(&t, row, 3), CELL_BYTES, "%s", bytes_text(r->memory, text));
+        number(cell_at(&t, row, 4), "%.4g", timed ? r->timing.median_ms : NAN);
+        number(cell_at(&t, row, 5), ON_CPU ? "%.3g" : "%.1f", timed ? r->tflops : NAN);
+        snprintf(cell_at(&t, row, 6), CELL_BYTES, "%s", ran(r) ? verdict_text(r->verdict) : "does not fit");
+    }
+    table_print(out, &t);
+    free(t.cell);
+    for (int i = 0; i < report->count; ++i) {
+        const struct result *r = &report->results[i];
+        if (ran(r) && r->verdict != VERDICT_RIGHT) fprintf(out, "%s is not right at N = %d: %s\n", r->kernel, r->seqlen, r->detail);
+    }
+}
+
+// ---------------------------------------------------------------- JSON
+
+static void json_string(FILE *out, const char *text) {
+    fputc('"', out);
+    for (; *text; ++text) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+static void json_number(FILE *out, const char *key, double value) {
+    if (isfinite(value))
+        fprintf(out, ", \"%s\": %.9g", key, value);
+    else
+        fprintf(out, ", \"%s\": null", key);
+}
+
+static void json_text(FILE *out, const char *key, const char *text) {
+    fprintf(out, ", \"%s\": ", key);
+    json_string(out, text);
+}
+
+static void json_finding(FILE *out, const char *name, const struct finding *f) {
+    fprintf(out, ", \"%s\": {\"compared\": %lld, \"rows\": %lld, \"rows_total\": %lld", name, (long long)f->compared,
+            (long long)f->rows, (long long)f->rows_total);
+    json_number(out, "err", f->err);
+    json_number(out, "bound", f->bound);
+    fputc('}', out);
+}
+
+static void json_result(FILE *out, const struct report *report, const struct result *r) {
+    fputs("{\"kernel\": ", out);
+    json_string(out, r->kernel);
+    json_text(out, "adds", r->adds);
+    json_text(out, "verdict", !ran(r) ? "did not run" : verdict_text(r->verdict));
+    fprintf(out, ", \"ran\": %s, \"right\": %s", ran(r) ? "true" : "false",
+            ran(r) && r->verdict == VERDICT_RIGHT ? "true" : "false");
+    json_text(out, "detail", ran(r) ? r->detail : r->refused);
+    if (report->options->sweep) fprintf(out, ", \"seqlen\": %d", r->seqlen);
+    fprintf(out, ", \"workspace_bytes\": %zu, \"memory_bytes\": %.0f", r->workspace, r->memory);
+    if (ran(r)) {
+        json_finding(out, "o", &r->o);
+        json_finding(out, "lse", &r->lse);
+    }
+    if (r->timing.repetitions) {
+        json_number(out, "ms", r->timing.median_ms);
+        json_number(out, "ms_low", r->timing.low_ms);
+        json_number(out, "ms_high", r->timing.high_ms);
+        fprintf(out, ", \"repetitions\": %d", r->timing.repetitions);
+        json_number(out, "tflops", r->tflops);
+        json_number(out, "percent_of_peak", report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+    }
+    fputc('}', out);
+}
+
+int report_write_json(FILE *out, const struct report *report) {
+    const struct attention *a = &report->shape;
+    const struct options *o = report->options;
+    char layout[32];
+    layout_text(o, layout);
+    fputs("{\n\"lab\": ", out);
+    json_string(out, report->lab->name);
+    fprintf(out, ",\n\"backend\": \"%s\",\n\"device\": ", ON_CPU ? "cpu" : "gpu");
+    json_string(out, report->device->name);
+    fprintf(out, ",\n\"shape\": {\"batch\": %d, \"heads\": %d, \"kv_heads\": %d, \"seqlen_q\": %d, \"seqlen_k\": %d, "
+                 "\"head_dim\": %d, \"causal\": %s", a->batch, a->heads, a->kv_heads, a->seqlen_q, a->seqlen_k,
+            a->head_dim, a->causal ? "true" : "false");
+    json_text(out, "dtype", dtype_name(a->dtype));
+    json_text(out, "layout", layout);
+    json_number(out, "scale", a->scale);
+    fputs("},\n", out);
+    if (o->load) {
+        fputs("\"load\": ", out);
+        json_string(out, o->load);
+    } else {
+        fprintf(out, "\"inputs\": \"%s\",\n\"seed\": %llu", inputs_name(o->inputs), (unsigned long long)o->seed);
+    }
+    fputs(",\n\"clock_mhz\": ", out);
+    fprintf(out, "%d", report->device->clock_mhz);
+    json_number(out, "peak_tflops", report->peak_tflops > 0 ? report->peak_tflops : NAN);
+    fprintf(out, ",\n\"%s\": [\n", o->sweep ? "sweep" : "kernels");
+    for (int i = 0; i < report->count; ++i) {
+        json_result(out, report, &report->results[i]);
+        fputs(i + 1 < report->count ? ",\n" : "\n", out);
+    }
+    fputs("]\n}\n", out);
+    return fflush(out) == 0 && !ferror(out) ? 0 : -1;
+}

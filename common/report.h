@@ -1,0 +1,49 @@
+// report.h - what a run prints, and writes for other programs to read.
+#ifndef REPORT_H
+#define REPORT_H
+
+#include <stdio.h>
+
+#include "compare.h"
+#include "device.h"
+#include "options.h"
+#include "timer.h"
+
+// What became of one kernel (in a sweep: at one length).
+struct result {
+    const char *kernel, *adds;
+    int seqlen;            // keys
+    size_t workspace;      // bytes
+    double memory;         // bytes of inputs, outputs and workspace
+    char refused[600];     // why it did not run; empty: it ran
+    enum verdict verdict;  // of everything; `detail` has a sentence unless it is VERDICT_RIGHT
+    char detail[600];
+    struct finding o, lse;
+    struct timing timing;
+    double tflops;         // visible pairs only; 0 if not timed
+};
+
+struct report {
+    const struct lab *lab;
+    const struct options *options;
+    const struct device *device;
+    struct attention shape;  // of the run; its pointers are not looked at
+    double peak_tflops;      // 0: not known
+    struct result *results;
+    int count;
+};
+
+// The line that says what was understood: shape, type, inputs, device. Printed before anything runs.
+void report_print_configuration(FILE *out, const struct report *report);
+
+// The table of kernels, with times after --bench, and a line for each that did not run or is not right.
+void report_print_table(FILE *out, const struct report *report);
+
+// The table of --sweep: N, kernel, memory, time, "does not fit".
+void report_print_sweep(FILE *out, const struct report *report);
+
+// The same as JSON: an object with the configuration and "kernels", one kernel's object on each line. Numbers that
+// JSON has no word for (NaN, infinity) are null. Returns 0, or -1 if the file could not be written.
+int report_write_json(FILE *out, const struct report *report);
+
+#endif

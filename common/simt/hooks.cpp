@@ -1,0 +1,159 @@
+// hooks.cpp - every plain memory access of a kernel comes through here.
+//
+// The kernels are compiled with -fsanitize=thread, which puts a call to a __tsan_ function before each load and store;
+// these are our own instead of that library's. An access must lie in device memory, in the block's shared memory, on the
+// thread's own stack (local memory), or in constants, and a read must find memory that somebody has written.
+#include <cstring>
+
+#include "internal.h"
+
+extern "C" char __executable_start, end;  // linker symbols: the program's code and data
+
+namespace simt {
+
+[[noreturn]] static void stop_access(Worker &worker, const void *pointer, size_t bytes, bool write, const char *what,
+                                     cudaError_t error, uintptr_t pc) {
+    stop_block(error,
+               format("%s: %s of %zu bytes, %s", what, write ? "write" : "read", bytes,
+                      describe_address(worker, reinterpret_cast<uintptr_t>(pointer)).c_str()),
+               pc);
+}
+
+// Whether all `size` bytes of state are memory_written: one comparison for the usual sizes.
+template <size_t size> static inline bool all_written(const uint8_t *state) {
+    if constexpr (size == 16) return all_written<8>(state) && all_written<8>(state + 8);
+    else {
+        uint64_t value = 0;
+        memcpy(&value, state, size);
+        return value == (0x0202020202020202ull & (~0ull >> (64 - 8 * size)));
+    }
+}
+
+// The first byte that is outside or, for a read, unwritten stops the block; a write makes the rest written.
+static __attribute__((noinline)) void check_bytes(Worker &worker, const char *pointer, uint8_t *state, size_t bytes,
+                                                  bool write, uintptr_t pc) {
+    for (size_t i = 0; i < bytes; i++) {
+        if (state[i] == memory_outside)
+            stop_access(worker, pointer + i, bytes, write, "out of bounds", cudaErrorIllegalAddress, pc);
+        if (!write && state[i] == memory_unwritten)
+            stop_access(worker, pointer + i, bytes, write, "unwritten memory", cudaErrorLaunchFailure, pc);
+    }
+    if (write) memset(state, memory_written, bytes);
+}
+
+// Everything that is neither device nor shared memory.
+static __attribute__((noinline)) void check_other(Worker &worker, const char *pointer, size_t bytes, bool write,
+                                                  uintptr_t pc) {
+    size_t stack = size_t(pointer - worker.stacks);
+    if (stack < size_t(worker.threads) * stack_bytes) {
+        if (stack / stack_bytes == size_t(worker.current->thread)) return;
+        stop_access(worker, pointer, bytes, write, "local memory of another thread", cudaErrorIllegalAddress, pc);
+    }
+    if (pointer >= &__executable_start && pointer < &end) {
+        if (!write) return;  // __constant__ memory and the program's own tables
+        stop_access(worker, pointer, bytes, write, "constant memory", cudaErrorIllegalAddress, pc);
+    }
+    const Launch &launch = *worker.launch->what;
+    if (size_t(pointer - static_cast<char *>(launch.closure)) < launch.closure_bytes && !write) return;
+    stop_access(worker, pointer, bytes, write, "invalid address", cudaErrorIllegalAddress, pc);
+}
+
+template <size_t size, bool write, bool aligned> static inline void access(const void *address, uintptr_t pc) {
+    Worker *worker = current_worker;
+    if (!worker) return;  // host code
+    const char *pointer = static_cast<const char *>(address);
+    size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
+    bool is_shared = shared < SharedMemory::window_bytes;
+    if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, size, write, pc);
+    if (aligned && size > 1 && uintptr_t(pointer) % size)
+        stop_access(*worker, pointer, size, write, "misaligned address", cudaErrorMisalignedAddress, pc);
+    worker->counters.bytes[is_shared][write] += size;
+    uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
+    if (!all_written<size>(state)) check_bytes(*worker, pointer, state, size, write, pc);
+}
+
+static void access_range(const void *address, size_t bytes, bool write, uintptr_t pc) {
+    Worker *worker = current_worker;
+    if (!worker || bytes == 0) return;
+    const char *pointer = static_cast<const char *>(address);
+    size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
+    bool is_shared = shared < SharedMemory::window_bytes;
+    if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, bytes, write, pc);
+    worker->counters.bytes[is_shared][write] += bytes;
+    check_bytes(*worker, pointer, is_shared ? worker->shared.state + shared : arena_state + global, bytes, write, pc);
+}
+
+// An atomic reads and writes; it is named by file and line, since it is called from the kernel directly.
+void atomic_access(const void *address, size_t bytes, const char *file, int line) {
+    Worker *worker = current_worker;
+    if (!worker) return;
+    const char *pointer = static_cast<const char *>(address);
+    size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
+    bool is_shared = shared < SharedMemory::window_bytes;
+    std::string where = " at " + short_path(file) + ":" + std::to_string(line);
+    if (!is_shared && global >= arena_bytes)
+        stop_block(cudaErrorIllegalAddress,
+                   format("invalid address: atomic of %zu bytes%s, %s", bytes, where.c_str(),
+                          describe_address(*worker, uintptr_t(pointer)).c_str()));
+    if (uintptr_t(pointer) % bytes)
+        stop_block(cudaErrorMisalignedAddress, format("misaligned address: atomic of %zu bytes%s, %s", bytes, where.c_str(),
+                                                      describe_address(*worker, uintptr_t(pointer)).c_str()));
+    worker->counters.bytes[is_shared][0] += bytes;
+    worker->counters.bytes[is_shared][1] += bytes;
+    uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
+    for (size_t i = 0; i < bytes; i++)
+        if (state[i] != memory_written)
+            stop_block(state[i] == memory_outside ? cudaErrorIllegalAddress : cudaErrorLaunchFailure,
+                       format("%s: atomic of %zu bytes%s, %s", state[i] == memory_outside ? "out of bounds" : "unwritten memory",
+                              bytes, where.c_str(), describe_address(*worker, uintptr_t(pointer + i)).c_str()));
+}
+
+}  // namespace simt
+
+#define PC reinterpret_cast<uintptr_t>(__builtin_return_address(0))
+#define HOOKS(size)                                                                                                    \
+    void __tsan_read##size(void *p) { simt::access<size, false, true>(p, PC); }                                        \
+    void __tsan_write##size(void *p) { simt::access<size, true, true>(p, PC); }                                        \
+    void __tsan_volatile_read##size(void *p) { simt::access<size, false, true>(p, PC); }                               \
+    void __tsan_volatile_write##size(void *p) { simt::access<size, true, true>(p, PC); }                               \
+    void __tsan_unaligned_read##size(void *p) { simt::access<size, false, false>(p, PC); }                             \
+    void __tsan_unaligned_write##size(void *p) { simt::access<size, true, false>(p, PC); }                             \
+    void __tsan_unaligned_volatile_read##size(void *p) { simt::access<size, false, false>(p, PC); }                    \
+    void __tsan_unaligned_volatile_write##size(void *p) { simt::access<size, true, false>(p, PC); }                    \
+    void __tsan_read_write##size(void *p) {                                                                            \
+        simt::access<size, false, true>(p, PC);                                                                        \
+        simt::access<size, true, true>(p, PC);                                                                         \
+    }                                                                                                                  \
+    void __tsan_unaligned_read_write##size(void *p) {                                                                  \
+        simt::access<size, false, false>(p, PC);                                                                       \
+        simt::access<size, true, false>(p, PC);                                                                        \
+    }
+
+extern "C" {
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+void __tsan_read_range(void *p, unsigned long bytes) { simt::access_range(p, bytes, false, PC); }
+void __tsan_write_range(void *p, unsigned long bytes) { simt::access_range(p, bytes, true, PC); }
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void **, void *) {}
+void __tsan_vptr_read(void **) {}
+void *__tsan_memcpy(void *to, const void *from, unsigned long bytes) {
+    simt::access_range(from, bytes, false, PC);
+    simt::access_range(to, bytes, true, PC);
+    return memcpy(to, from, bytes);
+}
+void *__tsan_memmove(void *to, const void *from, unsigned long bytes) {
+    simt::access_range(from, bytes, false, PC);
+    simt::access_range(to, bytes, true, PC);
+    return memmove(to, from, bytes);
+}
+void *__tsan_memset(void *to, int value, unsigned long bytes) {
+    simt::access_range(to, bytes, true, PC);
+    return memset(to, value, bytes);
+}
+}

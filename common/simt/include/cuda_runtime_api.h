@@ -1,0 +1,152 @@
+// cuda_runtime_api.h - the part of the CUDA runtime that the labs and their host code use, on the CPU. Plain C.
+//
+// Names, values and meanings are CUDA's (CUDA Runtime API reference; error numbers as in driver_types.h). Everything is
+// synchronous: a launch returns when the grid is done, so streams are always empty and events hold the wall clock. An
+// error of a running kernel is sticky as on the GPU: every later call returns it. What CUDA does not have is at the
+// end and starts with simt_.
+#ifndef SIMT_CUDA_RUNTIME_API_H
+#define SIMT_CUDA_RUNTIME_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInvalidDevicePointer = 17,
+    cudaErrorInvalidMemcpyDirection = 21,
+    cudaErrorInvalidDeviceFunction = 98,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchOutOfResources = 701,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorMisalignedAddress = 716,
+    cudaErrorLaunchFailure = 719,
+    cudaErrorNotSupported = 801,
+    cudaErrorUnknown = 999
+} cudaError_t;
+
+typedef struct simt_stream *cudaStream_t;
+typedef struct simt_event *cudaEvent_t;
+
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost = 0,
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+    cudaMemcpyDefault = 4
+};
+
+enum cudaDeviceAttr {
+    cudaDevAttrMaxThreadsPerBlock = 1,
+    cudaDevAttrMaxSharedMemoryPerBlock = 8,
+    cudaDevAttrWarpSize = 10,
+    cudaDevAttrClockRate = 13,
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrMemoryClockRate = 36,
+    cudaDevAttrL2CacheSize = 38,
+    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
+
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
+
+enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
+    int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
+    int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor, l2CacheSize;
+};
+#ifndef __cplusplus
+typedef struct cudaDeviceProp cudaDeviceProp;
+#endif
+
+// Device and errors. cudaGetLastError returns the last error and clears it unless it is sticky.
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaDeviceReset(void);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaPeekAtLastError(void);
+const char *cudaGetErrorName(cudaError_t error);
+const char *cudaGetErrorString(cudaError_t error);
+
+// Memory. Device memory is host memory that only kernels and these functions should touch; each allocation starts on a
+// 256-byte boundary and has red zones on both sides.
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+cudaError_t cudaFree(void *pointer);
+cudaError_t cudaMallocHost(void **pointer, size_t bytes);
+cudaError_t cudaFreeHost(void *pointer);
+cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind);
+cudaError_t cudaMemset(void *pointer, int value, size_t bytes);
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
+
+// C++ callers get these with the default arguments and templates of CUDA's own header (cuda_runtime.h).
+#ifndef __cplusplus
+cudaError_t cudaMalloc(void **pointer, size_t bytes);
+cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
+#endif
+
+// ---- Not in CUDA ----
+
+// Marks device memory as allocated but never written, whatever it holds: a kernel that reads it is stopped.
+void simt_mark_unwritten(void *pointer, size_t bytes);
+// Marks device memory as a guard band: a kernel that touches it is stopped (out of bounds).
+void simt_mark_guard(void *pointer, size_t bytes);
+// Gives device memory a name for messages: "2 bytes past the end of K". The text must outlive the allocation.
+void simt_name_memory(const void *pointer, size_t bytes, const char *name);
+// Thread schedule of the following launches: 0 lowest thread first, 1 highest first, any other value a random order
+// with that seed.
+void simt_set_schedule(uint64_t seed);
+
+// What one launch did. Bytes count each thread's plain accesses; file and line are those of the launch.
+struct simt_launch_stats {
+    const char *kernel_file;
+    int line;
+    unsigned long long blocks, threads;
+    unsigned long long global_read_bytes, global_write_bytes, shared_read_bytes, shared_write_bytes;
+    unsigned long long context_switches;
+    double seconds;
+};
+// Copies the figures of the launches since the last call, oldest first, at most `max`; returns how many there were
+// (older ones than the newest 1024 are dropped).
+int simt_take_launch_stats(struct simt_launch_stats *out, int max);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

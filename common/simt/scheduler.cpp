@@ -1,0 +1,363 @@
+// scheduler.cpp - runs one block: its threads as fibers, and everything at which they wait for each other.
+//
+// Nothing here is locked: a block belongs to one OS thread, and only one of its fibers runs at a time. A fiber goes on
+// until it waits (barrier, warp collective) or ends; then the next ready one is switched to directly. When none is
+// ready and some have not ended, the block is deadlocked.
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "internal.h"
+
+namespace simt {
+
+thread_local Worker *current_worker = nullptr;
+
+Worker::Worker() { ready.resize(2 * max_threads_per_block); }
+
+Worker::~Worker() {
+    if (stacks) munmap(stacks, stacks_count * stack_bytes);
+}
+
+// ---- Ready queue ----
+
+static uint64_t next_random(uint64_t &state) {  // xorshift64
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+void make_ready(Worker &worker, int thread) {
+    worker.fibers[thread].blocked = false;
+    worker.ready[worker.ready_tail++ & (worker.ready.size() - 1)] = thread;
+}
+
+static int take_ready(Worker &worker) {
+    size_t waiting = worker.ready_tail - worker.ready_head, last = worker.ready.size() - 1;
+    if (waiting == 0) return -1;
+    if (worker.random && waiting > 1)
+        std::swap(worker.ready[(worker.ready_head + next_random(worker.random) % waiting) & last],
+                  worker.ready[worker.ready_head & last]);
+    return worker.ready[worker.ready_head++ & last];
+}
+
+static void switch_to(Worker &worker, int thread) {
+    Fiber *from = worker.current;
+    worker.current = &worker.fibers[thread];
+    worker.counters.switches++;
+    simt_switch(&from->stack_pointer, worker.current->stack_pointer);
+}
+
+// Leaves the fibers for good: the block has ended, deadlocked or been stopped.
+[[noreturn]] static void leave_block(Worker &worker) {
+    void *abandoned;
+    simt_switch(&abandoned, worker.scheduler_stack);
+    abort();  // nobody switches back
+}
+
+void wait_for_others(Worker &worker) {
+    Fiber *me = worker.current;
+    me->blocked = true;
+    int next = take_ready(worker);
+    if (next < 0) leave_block(worker);
+    if (&worker.fibers[next] == me) return;  // make_ready was called for this fiber itself
+    switch_to(worker, next);
+}
+
+// ---- Barriers ----
+
+// Readies everybody who waits if all have come.
+static void try_barrier(Worker &worker, int id) {
+    Barrier &barrier = worker.barriers[id];
+    if (barrier.arrived == 0) return;
+    int needed = barrier.expected < 0 ? worker.live : barrier.expected;
+    if (barrier.arrived < needed) return;
+    if (barrier.arrived > needed)
+        stop_block(cudaErrorLaunchFailure, format("named barrier %d: %d threads came, but it was set for %d", id,
+                                                  barrier.arrived, needed));
+    if (barrier.expected < 0) {
+        const Fiber &first = worker.fibers[barrier.waiters[0]];
+        int count = 0;
+        for (int thread : barrier.waiters) {
+            const Fiber &fiber = worker.fibers[thread];
+            count += fiber.predicate != 0;
+            if (fiber.wait.line != first.wait.line || fiber.wait.what != first.wait.what) {
+                stop_block(cudaErrorLaunchFailure,
+                           format("divergent barrier: thread %d waits at %s in %s:%d while thread %d waits at %s in "
+                                  "%s:%d; every thread of the block must come to the same barrier",
+                                  first.thread, first.wait.what, short_path(first.wait.file).c_str(), first.wait.line,
+                                  fiber.thread, fiber.wait.what, short_path(fiber.wait.file).c_str(),
+                                  fiber.wait.line));
+            }
+        }
+        for (int thread : barrier.waiters) {
+            worker.fibers[thread].vote = count;
+            worker.fibers[thread].voters = barrier.arrived;
+        }
+    }
+    for (int thread : barrier.waiters) make_ready(worker, thread);
+    barrier.waiters.clear();
+    barrier.arrived = barrier.expected = 0;
+}
+
+static void check_named_barrier(Worker &worker, int id, int threads, const char *file, int line) {
+    if (id < 0 || id >= named_barriers)
+        stop_block(cudaErrorLaunchFailure,
+                   format("named barrier %d at %s:%d: there are barriers 0 to 15", id, short_path(file).c_str(), line));
+    if (threads <= 0 || threads % warp_size || threads > max_threads_per_block)
+        stop_block(cudaErrorLaunchFailure,
+                   format("named barrier %d at %s:%d: set for %d threads, but it must be a multiple of 32 (whole warps)",
+                          id, short_path(file).c_str(), line, threads));
+    Barrier &barrier = worker.barriers[id];
+    if (barrier.arrived && barrier.expected != threads)
+        stop_block(cudaErrorLaunchFailure,
+                   format("named barrier %d at %s:%d: set for %d threads, but those already there set it for %d", id,
+                          short_path(file).c_str(), line, threads, barrier.expected));
+    barrier.expected = threads;
+}
+
+static void wait_at_barrier(Worker &worker, int id, const WaitPoint &where) {
+    Barrier &barrier = worker.barriers[id];
+    Fiber &me = *worker.current;
+    me.wait = where;
+    barrier.waiters.push_back(me.thread);
+    barrier.arrived++;
+    me.blocked = true;
+    try_barrier(worker, id);
+    wait_for_others(worker);
+    me.wait = WaitPoint();
+}
+
+int block_barrier(BarrierVote vote, int predicate, const char *what, const char *file, int line) {
+    Worker &worker = *current_worker;
+    Fiber &me = *worker.current;
+    Barrier &barrier = worker.barriers[0];
+    if (barrier.expected > 0)
+        stop_block(cudaErrorLaunchFailure,
+                   format("%s at %s:%d uses barrier 0, where threads already wait as named barrier 0 for %d threads", what,
+                          short_path(file).c_str(), line, barrier.expected));
+    barrier.expected = -1;
+    me.predicate = predicate;
+    wait_at_barrier(worker, 0, WaitPoint{what, file, line, 0});
+    switch (vote) {
+    case BarrierVote::count: return me.vote;
+    case BarrierVote::all: return me.vote == me.voters;
+    case BarrierVote::any: return me.vote != 0;
+    case BarrierVote::none: break;
+    }
+    return 0;
+}
+
+void named_barrier_sync(int id, int threads, const char *file, int line) {
+    Worker &worker = *current_worker;
+    check_named_barrier(worker, id, threads, file, line);
+    wait_at_barrier(worker, id, WaitPoint{"bar.sync", file, line, id});
+}
+
+void named_barrier_arrive(int id, int threads, const char *file, int line) {
+    Worker &worker = *current_worker;
+    check_named_barrier(worker, id, threads, file, line);
+    worker.barriers[id].arrived++;
+    try_barrier(worker, id);
+}
+
+// ---- Warp collectives ----
+
+// The lanes of `mask` that a collective waits for: those that exist and have not returned.
+static unsigned needed_lanes(const Warp &warp, unsigned mask) { return mask & warp.lanes & ~warp.exited; }
+
+void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *argument, const char *file, int line) {
+    Worker &worker = *current_worker;
+    Fiber &me = *worker.current;
+    Warp &warp = worker.warps[me.warp];
+    Fiber *lanes = &worker.fibers[me.warp * warp_size];
+    if (!(mask >> me.lane & 1))
+        stop_block(cudaErrorLaunchFailure, format("%s at %s:%d: lane %d calls it with mask 0x%08x, which leaves it out",
+                                                  what, short_path(file).c_str(), line, me.lane, mask));
+    me.wait = WaitPoint{what, file, line, -1};
+    me.collective_mask = mask;
+    me.collective_argument = argument;
+    warp.arrived |= 1u << me.lane;
+    unsigned needed = needed_lanes(warp, mask);
+    if ((warp.arrived & needed) == needed) {
+        void *arguments[warp_size] = {};
+        for (unsigned rest = needed; rest; rest &= rest - 1) {
+            Fiber &other = lanes[__builtin_ctz(rest)];
+            if (other.collective_mask != mask || strcmp(other.wait.what, what))
+                stop_block(cudaErrorLaunchFailure,
+                           format("divergent warp: lane %d of warp %d is at %s (mask 0x%08x) in %s:%d while lane %d is "
+                                  "at %s (mask 0x%08x) in %s:%d",
+                                  me.lane, me.warp, what, mask, short_path(file).c_str(), line, other.lane,
+                                  other.wait.what, other.collective_mask, short_path(other.wait.file).c_str(),
+                                  other.wait.line));
+            arguments[other.lane] = other.collective_argument;
+        }
+        if (run) run(arguments, needed);
+        warp.arrived &= ~needed;
+        for (unsigned rest = needed & ~(1u << me.lane); rest; rest &= rest - 1)
+            make_ready(worker, lanes[__builtin_ctz(rest)].thread);
+    } else {
+        wait_for_others(worker);
+    }
+    me.wait = WaitPoint();
+}
+
+// A lane returned: those that wait only for it can go on if their collective is __syncwarp. Any other collective would
+// read a value from a lane that is gone; the hardware leaves that undefined, so it shows as a deadlock here.
+static void lane_exited(Worker &worker, Fiber &fiber) {
+    Warp &warp = worker.warps[fiber.warp];
+    warp.exited |= 1u << fiber.lane;
+    Fiber *lanes = &worker.fibers[size_t(fiber.warp * warp_size)];
+    for (unsigned waiting = warp.arrived; waiting; waiting &= waiting - 1) {
+        Fiber &first = lanes[__builtin_ctz(waiting)];
+        unsigned needed = needed_lanes(warp, first.collective_mask);
+        if ((warp.arrived & needed) != needed || strcmp(first.wait.what, "__syncwarp")) continue;
+        warp.arrived &= ~needed;
+        waiting &= ~needed | (1u << first.lane);
+        for (unsigned rest = needed; rest; rest &= rest - 1) make_ready(worker, lanes[__builtin_ctz(rest)].thread);
+    }
+}
+
+unsigned active_mask() {
+    Worker &worker = *current_worker;
+    const Warp &warp = worker.warps[worker.current->warp];
+    return warp.lanes & ~warp.exited;
+}
+
+// ---- A thread's life, a block's life ----
+
+static void fiber_main() {
+    Worker &worker = *current_worker;
+    Fiber &me = *worker.current;
+    worker.launch->what->body(worker.launch->what->closure);
+    me.done = true;
+    worker.live--;
+    lane_exited(worker, me);
+    for (int id = 0; id < named_barriers; id++) try_barrier(worker, id);
+    int next = take_ready(worker);
+    if (next < 0) leave_block(worker);
+    switch_to(worker, next);
+    abort();  // nobody switches back to a fiber that is done
+}
+
+static const ThreadIndex &thread_index() {
+    static const ThreadIndex host = {};
+    return current_worker ? current_worker->current->index : host;
+}
+uint3 thread_in_block() { return thread_index().threadIdx; }
+uint3 block_in_grid() { return thread_index().blockIdx; }
+dim3 block_size() { return thread_index().blockDim; }
+dim3 grid_size() { return thread_index().gridDim; }
+
+void kernel_entry(const char *name, const char *file, int line, int max_threads, int, int) {
+    Worker &worker = *current_worker;
+    if (worker.entered) return;
+    worker.entered = true;
+    worker.kernel_name = name;
+    if (max_threads && worker.threads > max_threads)
+        stop_block(cudaErrorInvalidValue,
+                   format("kernel %s (%s:%d) is launched with %d threads per block, but its __launch_bounds__ allow %d",
+                          name, short_path(file).c_str(), line, worker.threads, max_threads));
+    if (!max_threads && worker.threads > threads_without_bounds)
+        stop_block(cudaErrorLaunchOutOfResources,
+                   format("kernel %s (%s:%d) is launched with %d threads per block and has no __launch_bounds__: the "
+                          "compiler may then use 255 registers a thread, and above %d threads a GPU refuses the launch; "
+                          "write __launch_bounds__(%d)",
+                          name, short_path(file).c_str(), line, worker.threads, threads_without_bounds, worker.threads));
+}
+
+static char *reserve_stacks(Worker &worker) {
+    if (worker.stacks_count < size_t(worker.threads)) {
+        if (worker.stacks) munmap(worker.stacks, worker.stacks_count * stack_bytes);
+        worker.stacks_count = size_t(worker.threads);
+        void *memory = mmap(nullptr, worker.stacks_count * stack_bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) {
+            fprintf(stderr, "simt: no memory for the stacks of %d threads\n", worker.threads);
+            exit(1);
+        }
+        worker.stacks = static_cast<char *>(memory);
+    }
+    return worker.stacks;
+}
+
+// Just above the lowest byte that a fiber may use; the word there changes when its stack overflows.
+static uint64_t &stack_canary(Worker &worker, int thread) {
+    return *reinterpret_cast<uint64_t *>(worker.stacks + size_t(thread) * stack_bytes);
+}
+constexpr uint64_t canary = 0x5109'ca7e'0f57'ac4bull;
+
+static void create_fibers(Worker &worker, const Launch &what, unsigned long long block) {
+    dim3 grid = what.grid, size = what.block;
+    uint3 block_index = {unsigned(block % grid.x), unsigned(block / grid.x % grid.y),
+                         unsigned(block / grid.x / grid.y)};
+    worker.fibers.assign(size_t(worker.threads), Fiber());
+    worker.warps.assign(size_t(worker.threads + warp_size - 1) / warp_size, Warp());
+    char *stacks = reserve_stacks(worker);
+    for (int t = 0; t < worker.threads; t++) {
+        Fiber &fiber = worker.fibers[size_t(t)];
+        fiber.thread = t;
+        fiber.warp = t / warp_size;
+        fiber.lane = t % warp_size;
+        worker.warps[size_t(fiber.warp)].lanes |= 1u << fiber.lane;
+        unsigned u = unsigned(t);
+        fiber.index.threadIdx = {u % size.x, u / size.x % size.y, u / size.x / size.y};
+        fiber.index.blockIdx = block_index;
+        fiber.index.blockDim = size;
+        fiber.index.gridDim = grid;
+        // Stacks that all start at the same offset of a page would share a few cache sets: shift them.
+        size_t shift = size_t(t % warp_size) * 192;
+        fiber.stack_pointer = fiber_prepare(stacks + size_t(t + 1) * stack_bytes - shift, fiber_main);
+        stack_canary(worker, t) = canary;
+    }
+}
+
+void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
+    worker.launch = &launch;
+    worker.block = block;
+    worker.threads = worker.live = launch.threads;
+    worker.entered = false;
+    worker.fault = Fault();
+    worker.ready_head = worker.ready_tail = 0;
+    worker.random = launch.schedule > 1 ? launch.schedule * 0x9e3779b97f4a7c15ull + block * 2 + 1 : 0;
+    for (Barrier &barrier : worker.barriers) {
+        barrier.arrived = barrier.expected = 0;
+        barrier.waiters.clear();
+    }
+    create_fibers(worker, *launch.what, block);
+    worker.shared.begin_block(launch.what->dynamic_shared_bytes, launch.shared_limit);
+    for (int t = 0; t < worker.threads; t++) make_ready(worker, launch.schedule == 1 ? worker.threads - 1 - t : t);
+
+    current_worker = &worker;
+    worker.current = &worker.fibers[size_t(take_ready(worker))];
+    simt_switch(&worker.scheduler_stack, worker.current->stack_pointer);
+
+    if (worker.fault.error == cudaSuccess && worker.live > 0) {
+        worker.fault.error = cudaErrorLaunchTimeout;
+        worker.fault.text = describe_waits(worker);
+    }
+    for (int t = 0; t < worker.threads && worker.fault.error == cudaSuccess; t++)
+        if (stack_canary(worker, t) != canary) {
+            worker.current = &worker.fibers[size_t(t)];
+            worker.fault.error = cudaErrorIllegalAddress;
+            worker.fault.text = format("local memory overflow: a thread used more than %zu KB of stack", stack_bytes / 1024);
+        }
+    if (worker.fault.error != cudaSuccess) {
+        launch.stopped = true;
+        report_fault(worker);
+    }
+    current_worker = nullptr;
+    worker.current = nullptr;
+}
+
+[[noreturn]] void stop_block(cudaError_t error, const std::string &text, uintptr_t pc) {
+    Worker &worker = *current_worker;
+    worker.fault.error = error;
+    worker.fault.text = text;
+    worker.fault.pc = pc;
+    leave_block(worker);
+}
+
+}  // namespace simt

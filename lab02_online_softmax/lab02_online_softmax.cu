@@ -1,0 +1,377 @@
+// lab02_online_softmax.cu - softmax in one pass, and what it opens: attention without S and P.
+//
+// Softmax needs the maximum of a row before its sum, and the sum before its first probability. A pair (m, l),
+// the maximum of some scores and the sum of exp(score - m) over them, needs neither in advance: two pairs of
+// disjoint sets of keys merge into the pair of their union, in any order and any grouping. Lecture 25,
+// sections 2.1-2.3, experiment 2. The kernels:
+//
+//     safe     S in memory; softmax passes over each row three times: maximum, sum, probabilities
+//     online   S in memory; two passes: (m, l), probabilities
+//     fused    no S, no P: O is a sum over keys like l, so it is rescaled with l whenever m rises
+//
+// Since lab 01: the products are taken by one warp for each query, and all three kernels share their code, so
+// that a difference in time is the difference in softmax and in traffic.
+//
+//     ./lab run 02         or        build/cpu/lab02_online_softmax --seqlen 200 --causal --kernel fused
+
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <math.h>
+
+#include "common/attention.h"
+#include "common/lab.h"
+
+constexpr unsigned ALL_LANES = 0xffffffffu;
+constexpr int WARP = 32;
+constexpr int THREADS = 256;  // eight warps, eight neighbouring queries: they share K and V in the L1 cache
+
+// ---- the state of a softmax ----
+
+struct softmax_state {
+    float m;  // maximum of the scores so far; -inf: no key yet. Never NaN, fmaxf and < pass over a NaN
+    float l;  // sum of exp(score - m); a NaN among the scores lands here and stays
+};
+
+static __device__ struct softmax_state no_keys() {
+    struct softmax_state state = {-INFINITY, 0.0f};
+    return state;
+}
+
+static __device__ struct softmax_state one_key(float score) {
+    struct softmax_state state = {score, 1.0f};
+    return state;
+}
+
+// exp(score - m) for m >= score; for -inf it is 0, even if m is -inf too, when the difference would be NaN.
+static __device__ float share(float score, float m) { return score == -INFINITY ? 0.0f : __expf(score - m); }
+
+// The state of two disjoint sets of keys together: associative, commutative, and no_keys() changes nothing.
+// Section 2.2 scales both sums, but one of the two factors is always exp(0) = 1.
+static __device__ struct softmax_state merge(struct softmax_state a, struct softmax_state b) {
+    struct softmax_state high = a.m < b.m ? b : a;
+    struct softmax_state low = a.m < b.m ? a : b;
+    high.l += low.l * share(low.m, high.m);
+    return high;
+}
+
+static __device__ struct softmax_state shuffle_xor(struct softmax_state state, int offset) {
+    state.m = __shfl_xor_sync(ALL_LANES, state.m, offset);
+    state.l = __shfl_xor_sync(ALL_LANES, state.l, offset);
+    return state;
+}
+
+static __device__ float lse_of(struct softmax_state state) {
+    return state.l == 0.0f ? -INFINITY : state.m + logf(state.l);
+}
+static __device__ float inverse_of(float l) { return l == 0.0f ? 0.0f : 1.0f / l; }
+
+// ---- rows of Q, K, V and O in a warp ----
+
+// A warp takes STEP keys at a time. Eight lanes, a group, share a row: a lane holds 8 of its columns, one
+// load of 16 bytes, and the 8 that lie 64 further on, CHUNKS loads in all. The warp's four groups so have
+// four keys in hand at once, and each takes four keys in a step, whose loads are all under way together.
+constexpr int GROUP = 8;
+constexpr int GROUPS = WARP / GROUP;
+constexpr int KEYS = 4;  // of each group in a step
+constexpr int STEP = KEYS * GROUPS;
+
+static __device__ int lane() { return threadIdx.x % WARP; }
+static __device__ int column_of(int chunk) { return (chunk * GROUP + lane() % GROUP) * 8; }
+static __device__ int key_of(int first, int n) { return first + n * GROUPS + lane() / GROUP; }
+
+// This lane's part of a row, still packed in fp16; columns past head_dim are 0.
+template <int CHUNKS> static __device__ void load_row(const half *x, int head_dim, uint4 *packed_reg) {
+    for (int c = 0; c < CHUNKS; c++)
+        packed_reg[c] = column_of(c) < head_dim ? *(const uint4 *)(x + column_of(c)) : make_uint4(0, 0, 0, 0);
+}
+
+// The same for the KEYS rows of K or V of this group and step. Past the visible keys it loads the last
+// visible one again, unused: no branch keeps a load waiting, and no masked row is read.
+template <int CHUNKS>
+static __device__ void load_step(struct tensor t, const half *x, int head_dim, int first, int visible,
+                                 uint4 (*packed_reg)[CHUNKS]) {
+    for (int n = 0; n < KEYS; n++) {
+        int key = key_of(first, n) < visible ? key_of(first, n) : visible - 1;
+        load_row<CHUNKS>(x + key * t.stride_row, head_dim, packed_reg[n]);
+    }
+}
+
+static __device__ void unpack(uint4 packed, float *x_reg) {
+    const half2 *pair = (const half2 *)&packed;
+    for (int e = 0; e < 4; e++) {
+        float2 both = __half22float2(pair[e]);
+        x_reg[2 * e] = both.x;
+        x_reg[2 * e + 1] = both.y;
+    }
+}
+
+// The query as the scores want it: scale is in it, once, in fp32.
+template <int CHUNKS>
+static __device__ void load_query(const struct attention *a, struct position at, float (*q_reg)[8]) {
+    uint4 packed_reg[CHUNKS];
+    load_row<CHUNKS>(row<half>(a->q, at.batch, at.head, at.i), a->head_dim, packed_reg);
+    for (int c = 0; c < CHUNKS; c++) {
+        unpack(packed_reg[c], q_reg[c]);
+        for (int e = 0; e < 8; e++) q_reg[c][e] *= a->scale;
+    }
+}
+
+// s_reg[n] = score of key_of(first, n), in all lanes of the group alike; -inf if that key is not visible.
+template <int CHUNKS>
+static __device__ void score_step(const struct attention *a, const half *k, int first, int visible,
+                                  const float (*q_reg)[8], float *s_reg) {
+    uint4 packed_reg[KEYS][CHUNKS];
+    load_step<CHUNKS>(a->k, k, a->head_dim, first, visible, packed_reg);
+    for (int n = 0; n < KEYS; n++) {
+        float sum = 0.0f;
+        for (int c = 0; c < CHUNKS; c++) {
+            float k_reg[8];
+            unpack(packed_reg[n][c], k_reg);
+            for (int e = 0; e < 8; e++) sum += q_reg[c][e] * k_reg[e];
+        }
+        for (int offset = GROUP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+        s_reg[n] = key_of(first, n) < visible ? sum : -INFINITY;
+    }
+}
+
+// o_reg += sum over the visible keys of the step of p_reg[n] * (row of V)
+template <int CHUNKS>
+static __device__ void output_step(const struct attention *a, const half *v, int first, int visible,
+                                   const float *p_reg, float (*o_reg)[8]) {
+    uint4 packed_reg[KEYS][CHUNKS];
+    load_step<CHUNKS>(a->v, v, a->head_dim, first, visible, packed_reg);
+    for (int n = 0; n < KEYS; n++) {
+        if (key_of(first, n) >= visible) continue;  // not p = 0: 0 times an infinity is NaN
+        for (int c = 0; c < CHUNKS; c++) {
+            float v_reg[8];
+            unpack(packed_reg[n][c], v_reg);
+            for (int e = 0; e < 8; e++) o_reg[c][e] += p_reg[n] * v_reg[e];
+        }
+    }
+}
+
+// Adds up what the four groups have for their keys, times each group's factor, and writes the row of O.
+template <int CHUNKS>
+static __device__ void store_output(const struct attention *a, struct position at, float factor,
+                                    const float (*o_reg)[8]) {
+    half *o = row<half>(a->o, at.batch, at.head, at.i);  // [head_dim]
+    for (int n = 0; n < CHUNKS; n++) {
+        uint4 packed;
+        half2 *pair = (half2 *)&packed;
+        for (int e = 0; e < 8; e += 2) {
+            float x = o_reg[n][e] * factor;
+            float y = o_reg[n][e + 1] * factor;
+            for (int offset = GROUP; offset < WARP; offset *= 2) {
+                x += __shfl_xor_sync(ALL_LANES, x, offset);
+                y += __shfl_xor_sync(ALL_LANES, y, offset);
+            }
+            pair[e / 2] = __floats2half2_rn(x, y);
+        }
+        if (lane() < GROUP && column_of(n) < a->head_dim) *(uint4 *)(o + column_of(n)) = packed;
+    }
+}
+
+// ---- S and P in memory: safe and online ----
+
+// S or P: fp16, [batch][heads][seqlen_q][seqlen_k]; a row starts at a multiple of STEP elements (32 bytes).
+static __host__ __device__ struct tensor score_matrix(const struct attention *a, int which) {
+    struct tensor t;
+    t.stride_row = ((int64_t)a->seqlen_k + STEP - 1) / STEP * STEP;
+    t.stride_head = t.stride_row * a->seqlen_q;
+    t.stride_batch = t.stride_head * a->heads;
+    t.data = (half *)a->workspace + which * t.stride_batch * a->batch;
+    return t;
+}
+static __device__ struct tensor s_of(const struct attention *a) { return score_matrix(a, 0); }
+static __device__ struct tensor p_of(const struct attention *a) { return score_matrix(a, 1); }
+
+// The query of this warp, numbered through [batch][heads][seqlen_q]; past the end, the whole warp leaves.
+static __device__ int64_t query_of_warp() { return ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP; }
+
+template <int CHUNKS> __global__ void __launch_bounds__(THREADS) scores(struct attention a) {
+    if (query_of_warp() >= query_count(&a)) return;
+    struct position at = position_of(&a, query_of_warp());
+    int visible = visible_keys(&a, at.i);
+    const half *k = row<half>(a.k, at.batch, kv_head_of(&a, at.head), 0);  // [seqlen_k][head_dim]
+    half *s = row<half>(s_of(&a), at.batch, at.head, at.i);                // [seqlen_k]
+
+    float q_reg[CHUNKS][8];
+    load_query<CHUNKS>(&a, at, q_reg);
+    for (int first = 0; first < visible; first += STEP) {
+        float s_reg[KEYS];
+        score_step<CHUNKS>(&a, k, first, visible, q_reg, s_reg);
+        // Lane n of a group takes the group's key n, so that all the scores leave in one store.
+        float s_mine = s_reg[0];
+        for (int n = 1; n < KEYS; n++) s_mine = lane() % GROUP == n ? s_reg[n] : s_mine;
+        if (lane() % GROUP < KEYS) s[key_of(first, lane() % GROUP)] = __float2half(s_mine);
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) softmax_safe(struct attention a) {
+    if (query_of_warp() >= query_count(&a)) return;
+    struct position at = position_of(&a, query_of_warp());
+    int visible = visible_keys(&a, at.i);
+    const half *s = row<half>(s_of(&a), at.batch, at.head, at.i);  // [seqlen_k]
+    half *p = row<half>(p_of(&a), at.batch, at.head, at.i);        // [seqlen_k]
+
+    struct softmax_state state = no_keys();
+    for (int key = lane(); key < visible; key += WARP) state.m = fmaxf(state.m, __half2float(s[key]));
+    for (int offset = WARP / 2; offset > 0; offset /= 2)
+        state.m = fmaxf(state.m, __shfl_xor_sync(ALL_LANES, state.m, offset));
+    for (int key = lane(); key < visible; key += WARP) state.l += share(__half2float(s[key]), state.m);
+    for (int offset = WARP / 2; offset > 0; offset /= 2)
+        state.l += __shfl_xor_sync(ALL_LANES, state.l, offset);
+
+    float inverse = inverse_of(state.l);
+    for (int key = lane(); key < a.seqlen_k; key += WARP)
+        p[key] = __float2half(key < visible ? share(__half2float(s[key]), state.m) * inverse : 0.0f);
+    if (lane() == 0) a.lse[query_of_warp()] = lse_of(state);
+}
+
+__global__ void __launch_bounds__(THREADS) softmax_online(struct attention a) {
+    if (query_of_warp() >= query_count(&a)) return;
+    struct position at = position_of(&a, query_of_warp());
+    int visible = visible_keys(&a, at.i);
+    const half *s = row<half>(s_of(&a), at.batch, at.head, at.i);  // [seqlen_k]
+    half *p = row<half>(p_of(&a), at.batch, at.head, at.i);        // [seqlen_k]
+
+    struct softmax_state state = no_keys();
+    for (int key = lane(); key < visible; key += WARP) state = merge(state, one_key(__half2float(s[key])));
+    for (int offset = WARP / 2; offset > 0; offset /= 2) state = merge(state, shuffle_xor(state, offset));
+
+    float inverse = inverse_of(state.l);
+    for (int key = lane(); key < a.seqlen_k; key += WARP)
+        p[key] = __float2half(key < visible ? share(__half2float(s[key]), state.m) * inverse : 0.0f);
+    if (lane() == 0) a.lse[query_of_warp()] = lse_of(state);
+}
+
+template <int CHUNKS> __global__ void __launch_bounds__(THREADS) output(struct attention a) {
+    if (query_of_warp() >= query_count(&a)) return;
+    struct position at = position_of(&a, query_of_warp());
+    int visible = visible_keys(&a, at.i);
+    const half *v = row<half>(a.v, at.batch, kv_head_of(&a, at.head), 0);  // [seqlen_k][head_dim]
+    const half *p = row<half>(p_of(&a), at.batch, at.head, at.i);          // [seqlen_k]
+
+    float o_reg[CHUNKS][8] = {};
+    for (int first = 0; first < visible; first += STEP) {
+        float p_reg[KEYS];
+        for (int n = 0; n < KEYS; n++)
+            p_reg[n] = key_of(first, n) < visible ? __half2float(p[key_of(first, n)]) : 0.0f;
+        output_step<CHUNKS>(&a, v, first, visible, p_reg, o_reg);
+    }
+    store_output<CHUNKS>(&a, at, 1.0f, o_reg);
+}
+
+// ---- fused: K and V stream by, only (m, l, O) stays ----
+
+template <int CHUNKS> __global__ void __launch_bounds__(THREADS) attention_fused(struct attention a) {
+    if (query_of_warp() >= query_count(&a)) return;
+    struct position at = position_of(&a, query_of_warp());
+    int visible = visible_keys(&a, at.i);
+    const half *k = row<half>(a.k, at.batch, kv_head_of(&a, at.head), 0);  // [seqlen_k][head_dim]
+    const half *v = row<half>(a.v, at.batch, kv_head_of(&a, at.head), 0);  // [seqlen_k][head_dim]
+
+    float q_reg[CHUNKS][8];
+    load_query<CHUNKS>(&a, at, q_reg);
+    struct softmax_state state = no_keys();  // of this group's keys, every fourth
+    float o_reg[CHUNKS][8] = {};             // sum over the same keys of exp(score - m) * V
+    for (int first = 0; first < visible; first += STEP) {
+        float s_reg[KEYS];
+        score_step<CHUNKS>(&a, k, first, visible, q_reg, s_reg);
+
+        float m_new = state.m;
+        for (int n = 0; n < KEYS; n++) m_new = fmaxf(m_new, s_reg[n]);
+        float rescale = share(state.m, m_new);  // everything summed so far was relative to the old maximum
+        state.m = m_new;
+        state.l *= rescale;
+        for (int c = 0; c < CHUNKS; c++)
+            for (int e = 0; e < 8; e++) o_reg[c][e] *= rescale;
+
+        float p_reg[KEYS];
+        for (int n = 0; n < KEYS; n++) {
+            p_reg[n] = share(s_reg[n], m_new);
+            state.l += p_reg[n];
+        }
+        output_step<CHUNKS>(&a, v, first, visible, p_reg, o_reg);
+    }
+    // The four groups merge as any disjoint sets of keys do, and O with them.
+    struct softmax_state total = state;
+    for (int offset = GROUP; offset < WARP; offset *= 2) total = merge(total, shuffle_xor(total, offset));
+    store_output<CHUNKS>(&a, at, share(state.m, total.m) * inverse_of(total.l), o_reg);
+    if (lane() == 0) a.lse[query_of_warp()] = lse_of(total);
+}
+
+// ---- launches and the table ----
+
+static bool rows_are_aligned(struct tensor t) {
+    return (uintptr_t)t.data % 16 == 0 && t.stride_batch % 8 == 0 && t.stride_head % 8 == 0 &&
+           t.stride_row % 8 == 0;
+}
+
+// One warp for each query. Stops if a row starts off a multiple of 16 bytes: no layout of lab_main does.
+static unsigned blocks_of(const struct attention *a) {
+    bool aligned =
+        rows_are_aligned(a->q) && rows_are_aligned(a->k) && rows_are_aligned(a->v) && rows_are_aligned(a->o);
+    CUDA_CHECK(aligned ? cudaSuccess : cudaErrorMisalignedAddress);
+    return lab_blocks(query_count(a), THREADS / WARP);
+}
+
+static void launch_scores(struct attention a) {
+    if (a.head_dim <= 64) scores<1><<<blocks_of(&a), THREADS>>>(a);
+    if (a.head_dim > 64 && a.head_dim <= 128) scores<2><<<blocks_of(&a), THREADS>>>(a);
+    if (a.head_dim > 128) scores<4><<<blocks_of(&a), THREADS>>>(a);
+}
+
+static void launch_output(struct attention a) {
+    if (a.head_dim <= 64) output<1><<<blocks_of(&a), THREADS>>>(a);
+    if (a.head_dim > 64 && a.head_dim <= 128) output<2><<<blocks_of(&a), THREADS>>>(a);
+    if (a.head_dim > 128) output<4><<<blocks_of(&a), THREADS>>>(a);
+}
+
+static void launch_safe(struct attention a) {
+    if (query_count(&a) == 0) return;
+    launch_scores(a);
+    softmax_safe<<<blocks_of(&a), THREADS>>>(a);
+    launch_output(a);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+static void launch_online(struct attention a) {
+    if (query_count(&a) == 0) return;
+    launch_scores(a);
+    softmax_online<<<blocks_of(&a), THREADS>>>(a);
+    launch_output(a);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+static void launch_fused(struct attention a) {
+    if (query_count(&a) == 0) return;
+    if (a.head_dim <= 64) attention_fused<1><<<blocks_of(&a), THREADS>>>(a);
+    if (a.head_dim > 64 && a.head_dim <= 128) attention_fused<2><<<blocks_of(&a), THREADS>>>(a);
+    if (a.head_dim > 128) attention_fused<4><<<blocks_of(&a), THREADS>>>(a);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+static size_t matrix_bytes(const struct attention *a) {  // S and P
+    return 2 * (size_t)(score_matrix(a, 0).stride_batch * a->batch) * sizeof(half);
+}
+
+constexpr struct support ANYWHERE = {1u << DTYPE_FP16, 8, 256, 0};
+static const struct kernel kernels[] = {
+    {"safe", "softmax in three passes over S", launch_safe, matrix_bytes, ANYWHERE},
+    {"online", "maximum and sum in one pass", launch_online, matrix_bytes, ANYWHERE},
+    {"fused", "O in the same pass: no S, no P", launch_fused, nullptr, ANYWHERE},
+};
+
+static const struct lab lab02 = {
+    "lab02_online_softmax",
+    "softmax in one pass by merging (m, l) pairs, and attention without S and P",
+    "lecture 25, sections 2.1-2.3",
+    75,
+    {1, 2, 2, 192, 64},
+    {4, 16, 16, 4096, 128},
+    kernels,
+    sizeof kernels / sizeof kernels[0],
+};
+
+int main(int argc, char **argv) { return lab_main(argc, argv, &lab02); }

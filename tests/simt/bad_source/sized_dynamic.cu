@@ -1,0 +1,1 @@
+extern __shared__ int x[4];

@@ -1,0 +1,100 @@
+// rewrite_syntax.cu - what simt-rewrite must read or leave alone, on both backends. Every form here has been written by
+// somebody: comments and literals that look like launches, odd layouts of heads, shared variables of all kinds.
+#include <cuda_runtime.h>
+
+#include "check.h"
+
+#define OK(call) CHECK((call) == cudaSuccess)
+
+// __global__ void not_a_kernel() { __shared__ int x[1]; }  k<<<1, 1>>>();
+/* __shared__ float also_not[3]; extern __shared__ int nor_this[]; */
+static const char *const text = "__global__ k<<<1, 1>>>(\"quoted\") __shared__ int x;";
+static const char *const raw = R"(a raw " string <<<1>>> __shared__)";
+constexpr int million = 1'000'000;
+constexpr char quote = '"', brace = '{', escaped = '\'';
+
+struct pair {
+    int first, second;
+};
+
+template <int rows, int columns = 4> struct tile {
+    int cell[rows][columns];
+};
+
+__global__ void declared_first(int *out, int n);
+
+__device__ int helper(int value);
+static __device__ __forceinline__ int sum_of(const pair &it) {
+    return it.first + it.second + (int)(threadIdx.x * 0);
+}
+__host__ __device__ static inline int on_both(int x) { return x + 1; }
+__device__ constexpr int compile_time(int x) { return 2 * x; }
+__device__ int helper(int value)
+{
+    return value + (int)blockDim.x;
+}
+
+__global__
+void
+__launch_bounds__(32 * 2,
+                  1)
+declared_first(int *out,
+               int n)
+{
+    __shared__ int plain, several[2][3], last[compile_time(4)];
+    __shared__ __align__(16) unsigned char bytes[48];
+    __shared__ pair structured[2];
+    __shared__ tile<2, 3> templated;
+    __shared__ tile<(3 > 2) ? 2 : 1> pair_of_tiles[2];
+    __shared__ const int *pointer;
+    if (threadIdx.x == 0) {
+        plain = n;
+        for (int i = 0; i < 6; i++) several[i / 3][i % 3] = i;
+        for (int i = 0; i < 8; i++) last[i] = i;
+        bytes[47] = brace == '{' ? 7 : 0;
+        structured[1] = pair{3, 4};
+        templated.cell[1][2] = 5;
+        pair_of_tiles[1].cell[1][3] = 6;
+        pointer = out;
+    }
+    __syncthreads();  // thread 0 has written all of them
+    if (threadIdx.x == 1) {
+        out[0] = plain + several[1][2] + last[7] + bytes[47] + sum_of(structured[1]) + templated.cell[1][2] +
+                 pair_of_tiles[1].cell[1][3] + on_both(1) + helper(0) + (pointer == out);
+        out[1] = (int)(reinterpret_cast<unsigned long long>(bytes) % 16);
+    }
+}
+
+// The same name in two kernels and in two instances of one is a different variable.
+template <class T> __global__ void __launch_bounds__(64) typed(int *out, T value) {
+    extern __shared__ __align__(16) unsigned char raw_bytes[];
+    __shared__ T plain;
+    T *values = reinterpret_cast<T *>(raw_bytes);
+    values[threadIdx.x] = value;
+    if (threadIdx.x == 0) plain = value;
+    __syncthreads();  // values and plain are written
+    if (threadIdx.x == 0) out[0] = (int)(values[63] + plain + (T)sizeof(T));
+}
+
+#define LAUNCH(kernel, ...) kernel<<<1, 64, 64 * sizeof(double)>>>(__VA_ARGS__)
+
+int main(void) {
+    int *device, host[2];
+    OK(cudaMalloc(&device, sizeof host));
+    OK(cudaMemset(device, 0, sizeof host));
+    declared_first<<<dim3(1), /* a comment, with > and >>, in between */ 64>>>(device, million);
+    OK(cudaGetLastError());
+    OK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost));
+    CHECK(host[0] == million + 5 + 7 + 7 + 7 + 5 + 6 + 2 + 64 + 1);
+    CHECK(host[1] == 0);
+    LAUNCH(typed<float>, device, 1.5f);
+    OK(cudaMemcpy(host, device, sizeof(int), cudaMemcpyDeviceToHost));
+    CHECK(host[0] == 7);
+    LAUNCH(typed<double>, device, 10.25);
+    OK(cudaMemcpy(host, device, sizeof(int), cudaMemcpyDeviceToHost));
+    CHECK(host[0] == 28);
+    OK(cudaFree(device));
+    CHECK(__LINE__ == 97);  // no line was added or lost
+    CHECK(text[0] == '_' && raw[0] == 'a' && quote == '"' && escaped == '\'' && on_both(1) == 2);
+    return check_done();
+}

@@ -1,0 +1,109 @@
+// mutate.c - makes a wrong kernel: copies a lab's source with one line replaced, as wrong.txt says.
+//
+//     mutate WRONG.TXT NAME ROOT OUT.cu
+//
+// NAME is an entry of WRONG.TXT; ROOT is the folder that the entry's file is relative to. The line to replace
+// must be there exactly once: were it gone, or doubled, after an edit of the lab, the mutant would quietly be
+// another one or none at all. Exit 0, or 2 with one sentence.
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_MAX_BYTES = 1024, PATH_MAX_BYTES = 4096 };
+
+struct entry {
+    char file[LINE_MAX_BYTES];  // relative to ROOT
+    char find[LINE_MAX_BYTES];  // the right line, without its indentation
+    char with[LINE_MAX_BYTES];  // what takes its place
+    char in[LINE_MAX_BYTES];    // if not empty: look only between the line that begins like this and the next
+                                // "}"
+};
+
+__attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("mutate: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    exit(2);
+}
+
+// Reads a line without its end into line (LINE_MAX_BYTES). Returns 0 at the end of the file.
+static int read_line(FILE *file, const char *path, char *line) {
+    if (!fgets(line, LINE_MAX_BYTES, file)) return 0;
+    size_t length = strlen(line);
+    if (length + 1 == LINE_MAX_BYTES) refuse("%s has a line of %d bytes or more", path, LINE_MAX_BYTES - 1);
+    line[strcspn(line, "\r\n")] = '\0';
+    return 1;
+}
+
+static const char *without_indentation(const char *line) { return line + strspn(line, " \t"); }
+
+// If line is "key value" copies the value, less the spaces that align it, and returns 1.
+static int take(const char *line, const char *key, char *value) {
+    size_t length = strlen(key);
+    if (strncmp(line, key, length) != 0 || (line[length] != ' ' && line[length] != '\0')) return 0;
+    strcpy(value, without_indentation(line + length));
+    return 1;
+}
+
+static struct entry read_entry(const char *path, const char *name) {
+    FILE *file = fopen(path, "r");
+    if (!file) refuse("cannot read %s", path);
+    struct entry entry = {.file = ""};
+    char line[LINE_MAX_BYTES], value[LINE_MAX_BYTES];
+    int here = 0, found = 0;
+    while (read_line(file, path, line)) {
+        if (take(line, "wrong", value)) {
+            here = strcmp(value, name) == 0;
+            found += here;
+        } else if (here) {
+            // "only", "kernel" and "says" are for CMakeLists.txt and the runner.
+            if (!take(line, "file", entry.file) && !take(line, "find", entry.find) &&
+                !take(line, "with", entry.with))
+                take(line, "in", entry.in);
+        }
+    }
+    fclose(file);
+    if (found != 1) refuse("%s has %d entries named %s, not one", path, found, name);
+    if (!entry.file[0] || !entry.find[0]) refuse("entry %s of %s lacks a file or find line", name, path);
+    return entry;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 5) refuse("usage: mutate WRONG.TXT NAME ROOT OUT.cu");
+    struct entry entry = read_entry(argv[1], argv[2]);
+    char path[PATH_MAX_BYTES];
+    if (snprintf(path, sizeof path, "%s/%s", argv[3], entry.file) >= (int)sizeof path)
+        refuse("path too long");
+
+    FILE *in = fopen(path, "r");
+    if (!in) refuse("cannot read %s, named by entry %s", path, argv[2]);
+    FILE *out = fopen(argv[4], "w");
+    if (!out) refuse("cannot write %s", argv[4]);
+
+    char line[LINE_MAX_BYTES];
+    int matches = 0, looking = !entry.in[0], places = 0;
+    while (read_line(in, path, line)) {
+        if (entry.in[0] && strncmp(line, entry.in, strlen(entry.in)) == 0) looking = 1, places++;
+        if (entry.in[0] && line[0] == '}') looking = 0;
+        const char *code = without_indentation(line);
+        if (looking && strcmp(code, entry.find) == 0) {
+            fprintf(out, "%.*s%s\n", (int)(code - line), line, entry.with);
+            matches++;
+        } else {
+            fprintf(out, "%s\n", line);
+        }
+    }
+    fclose(in);
+    int failed = fclose(out) != 0;
+    if (!failed && matches == 1 && (!entry.in[0] || places == 1)) return 0;
+    remove(argv[4]);
+    if (failed) refuse("cannot write %s", argv[4]);
+    if (entry.in[0] && places != 1)
+        refuse("%s has %d lines that begin \"%s\", not one", path, places, entry.in);
+    refuse("%s has the line \"%s\" %d times, not once: wrong kernel %s must be brought up to date", path,
+           entry.find, matches, argv[2]);
+}

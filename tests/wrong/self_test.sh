@@ -1,0 +1,108 @@
+#!/bin/sh
+# self_test.sh - shows that mutate and run_wrong.sh fail when they should.
+#
+#     self_test.sh MUTATE RUN_WRONG.SH EXPECT.SH
+set -u
+mutate=$1 runner=$2 expect=$3
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+failures=0
+check() { "$expect" "$@" || failures=$((failures + 1)); }
+
+# ---- mutate: the line is found exactly once, or nothing is written
+cat >"$dir/lab.cu" <<'CODE'
+void first() {
+    sum += x;
+    twice += x;
+}
+void second() {
+    twice += x;
+}
+CODE
+cat >"$dir/wrong.txt" <<'TABLE'
+wrong good
+file   lab.cu
+find   sum += x;
+with   sum -= x;
+
+wrong gone
+file   lab.cu
+find   sum += y;
+with   sum -= y;
+
+wrong doubled
+file   lab.cu
+find   twice += x;
+with   twice -= x;
+
+wrong one_of_two
+file   lab.cu
+in     void second(
+find   twice += x;
+with   twice -= x;
+
+wrong no_such_place
+file   lab.cu
+in     void third(
+find   twice += x;
+with   twice -= x;
+
+wrong no_file
+file   gone.cu
+find   x
+with   y
+
+wrong same_name
+file   lab.cu
+find   sum += x;
+wrong same_name
+file   lab.cu
+find   sum += x;
+TABLE
+check 0 - - "$mutate" "$dir/wrong.txt" good "$dir" "$dir/good.cu"
+if [ "$(diff "$dir/lab.cu" "$dir/good.cu" | grep -c '^[<>]')" != 2 ] || ! grep -q '^    sum -= x;$' "$dir/good.cu"; then
+    echo "mutate did not replace the line, or touched another"
+    failures=$((failures + 1))
+fi
+check 0 - - "$mutate" "$dir/wrong.txt" one_of_two "$dir" "$dir/one.cu"
+if [ "$(sed -n 3p "$dir/one.cu")" != "    twice += x;" ] || [ "$(sed -n 6p "$dir/one.cu")" != "    twice -= x;" ]; then
+    echo "mutate replaced a line outside the function that it was told"
+    failures=$((failures + 1))
+fi
+check 2 - 'has the line "sum \+= y;" 0 times' "$mutate" "$dir/wrong.txt" gone "$dir" "$dir/out.cu"
+check 2 - 'has the line "twice \+= x;" 2 times' "$mutate" "$dir/wrong.txt" doubled "$dir" "$dir/out.cu"
+check 2 - 'has 0 lines that begin "void third\("' "$mutate" "$dir/wrong.txt" no_such_place "$dir" "$dir/out.cu"
+check 2 - 'cannot read .*gone.cu' "$mutate" "$dir/wrong.txt" no_file "$dir" "$dir/out.cu"
+check 2 - '2 entries named same_name' "$mutate" "$dir/wrong.txt" same_name "$dir" "$dir/out.cu"
+check 2 - '0 entries named unheard_of' "$mutate" "$dir/wrong.txt" unheard_of "$dir" "$dir/out.cu"
+[ ! -e "$dir/out.cu" ] || {
+    echo "mutate left a file behind after a refusal"
+    failures=$((failures + 1))
+}
+
+# ---- run_wrong.sh: a stand-in for the lab does what its first option says
+cat >"$dir/lab.sh" <<'LAB'
+case $1 in
+right) ;;
+wrong) echo "FAIL: max err 0.3 > bound 0.001"; exit 1 ;;
+refuse) echo "unknown option" >&2; exit 2 ;;
+skip) exit 77 ;;
+crash) kill -SEGV $$ ;;
+esac
+LAB
+run() {
+    code=$1 says=$2
+    shift 2
+    for behaviour; do echo "case_$behaviour $behaviour"; done >"$dir/cases"
+    check "$code" "$says" - "$runner" "$dir/cases" "$dir" kernel 'max err' sh "$dir/lab.sh"
+}
+run 0 'found out by case_wrong' right wrong right
+run 1 'was not found out' right right
+run 1 'exit 2 is neither' wrong refuse
+run 1 'exit 77 is neither' wrong skip
+run 1 'exit 139 is neither' wrong crash
+run 1 'no case was run'
+echo 'case_wrong wrong' >"$dir/cases"
+check 1 'none failed it saying "NaN"' - "$runner" "$dir/cases" "$dir" kernel NaN sh "$dir/lab.sh"
+
+[ "$failures" -eq 0 ]
