@@ -5,35 +5,53 @@
 
 const char *verdict_text(enum verdict verdict) {
     switch (verdict) {
-    case VERDICT_RIGHT: return "right";
-    case VERDICT_UNWRITTEN: return "never written";
-    case VERDICT_NAN: return "NaN or infinity in the wrong place";
-    case VERDICT_WRONG: return "wrong";
-    case VERDICT_NOTHING: return "nothing compared";
-    case VERDICT_ALL_ZERO: return "the reference is all zero: no check";
-    case VERDICT_GUARD: return "wrote outside a buffer";
-    case VERDICT_INPUT: return "changed its inputs";
-    case VERDICT_UNSTEADY: return "two runs differ";
-    case VERDICT_TOO_FAST: return "faster than the device can be";
+    case VERDICT_RIGHT:
+        return "right";
+    case VERDICT_EMPTY:
+        return "nothing to compute";
+    case VERDICT_UNWRITTEN:
+        return "never written";
+    case VERDICT_NAN:
+        return "NaN or infinity in the wrong place";
+    case VERDICT_WRONG:
+        return "wrong";
+    case VERDICT_NOTHING:
+        return "nothing compared";
+    case VERDICT_ALL_ZERO:
+        return "the reference is all zero: no check";
+    case VERDICT_GUARD:
+        return "wrote outside a buffer";
+    case VERDICT_INPUT:
+        return "changed its inputs";
+    case VERDICT_UNSTEADY:
+        return "two runs differ";
+    case VERDICT_TOO_FAST:
+        return "faster than the device can be";
     }
     return "?";
 }
 
-double lse_floor(const double *lse, int64_t count) {
-    double largest = 1;
+double fp32_floor(const double *expected, int64_t count, double least) {
+    double largest = least;
     for (int64_t i = 0; i < count; ++i)
-        if (isfinite(lse[i]) && fabs(lse[i]) > largest) largest = fabs(lse[i]);
+        if (isfinite(expected[i]) && fabs(expected[i]) > largest) largest = fabs(expected[i]);
     return ldexp(largest, -20);
 }
 
 static double smallest_subnormal(enum dtype dtype) {
     switch (dtype) {
-    case DTYPE_FP16: return 0x1p-24;
-    case DTYPE_BF16: return 0x1p-133;
-    case DTYPE_E4M3: return 0x1p-9;
-    case DTYPE_E5M2: return 0x1p-16;
-    case DTYPE_FP32: return 0x1p-149;
-    default: return 0;
+    case DTYPE_FP16:
+        return 0x1p-24;
+    case DTYPE_BF16:
+        return 0x1p-133;
+    case DTYPE_E4M3:
+        return 0x1p-9;
+    case DTYPE_E5M2:
+        return 0x1p-16;
+    case DTYPE_FP32:
+        return 0x1p-149;
+    default:
+        return 0;
     }
 }
 
@@ -54,15 +72,15 @@ static int is_unwritten(const struct comparison *c, int64_t element) {
     return memcmp((const char *)c->actual.data + (size_t)element * bytes, poison, bytes) == 0;
 }
 
-static void blame(const struct comparison *c, struct finding *f, enum verdict verdict, int64_t row, int64_t column,
-                  double actual, double expected) {
+static void blame(const struct comparison *c, struct finding *f, enum verdict verdict, int64_t row,
+                  int64_t column, double actual, double expected) {
     f->verdict = verdict;
     f->row = row % c->seqlen, f->head = row / c->seqlen % c->heads, f->batch = row / c->seqlen / c->heads;
     f->column = column, f->actual = actual, f->expected = expected;
 }
 
-// Every row, examined or not: was it written, and, where no reference is at hand, is it free of NaN if nothing but
-// finite numbers went in?
+// Every row, examined or not: was it written, and, where no reference is at hand, is it free of NaN if
+// nothing but finite numbers went in?
 static int every_row_is_sound(const struct comparison *c, struct finding *f) {
     int look_for_nan = c->inputs_finite && c->rows->count != c->rows->total;
     for (int64_t row = 0; row < c->rows->total; ++row) {

@@ -1,9 +1,11 @@
-// compare.h - is what a kernel wrote right? A pure function on host memory: tests/unit plants every fault in it.
+// compare.h - is what a kernel wrote right? A pure function on host memory: tests/unit plants every
+// fault in it.
 //
-// The order of the checks: an element nobody wrote, then NaN and infinity that differ from the reference, then numbers.
-// (Launch errors and guard bands come before, in lab.c.) It passes only if err <= bound, written in that direction
-// because every comparison with NaN is false; bound = 2 x the error of a plain implementation in the same storage type
-// on the same inputs (reference.h) + one rounding of the output type at the largest |reference| + `floor`.
+// The order of the checks: an element nobody wrote, then NaN and infinity that differ from the reference,
+// then numbers. (Launch errors and guard bands come before, in lab.c.) It passes only if err <= bound,
+// written in that direction because every comparison with NaN is false; bound = 2 x the error of a plain
+// implementation in the same storage type on the same inputs (reference.h) + one rounding of the output type
+// at the largest |reference| + `floor`.
 #ifndef COMPARE_H
 #define COMPARE_H
 
@@ -14,31 +16,32 @@
 
 enum verdict {
     VERDICT_RIGHT,
-    VERDICT_UNWRITTEN,   // an element still holds the 0xFF bytes it was filled with
-    VERDICT_NAN,         // NaN or infinity where the reference is not the same, or the reverse
-    VERDICT_WRONG,       // err > bound
-    VERDICT_NOTHING,     // no element was compared: that proves nothing
-    VERDICT_ALL_ZERO,    // the reference is all zero though queries see nonzero V: the check itself is broken
-    VERDICT_GUARD,       // the kernel wrote outside a buffer (found by lab.c)
-    VERDICT_INPUT,       // the kernel changed its inputs (found by lab.c)
-    VERDICT_UNSTEADY,    // two runs on the same inputs differ in a bit (found by lab.c)
-    VERDICT_TOO_FAST,    // faster than the device can be: the timing is wrong (found by lab.c)
+    VERDICT_EMPTY,      // there was nothing to compute, and nothing was launched (lab.c); as good as right
+    VERDICT_UNWRITTEN,  // an element still holds the 0xFF bytes it was filled with
+    VERDICT_NAN,        // NaN or infinity where the reference is not the same, or the reverse
+    VERDICT_WRONG,      // err > bound
+    VERDICT_NOTHING,    // no element was compared: that proves nothing
+    VERDICT_ALL_ZERO,   // the reference is all zero though queries see nonzero V: the check itself is broken
+    VERDICT_GUARD,      // the kernel wrote outside a buffer (found by lab.c)
+    VERDICT_INPUT,      // the kernel changed its inputs (found by lab.c)
+    VERDICT_UNSTEADY,   // two runs on the same inputs differ in a bit (found by lab.c)
+    VERDICT_TOO_FAST,   // faster than the device can be: the timing is wrong (found by lab.c)
 };
 const char *verdict_text(enum verdict verdict);  // a few words
 
 // What a kernel wrote, and what it should have written.
 struct comparison {
-    const char *name;           // "O", "LSE"
-    enum dtype dtype;           // of `actual`
-    struct tensor actual;       // host memory
+    const char *name;      // "O", "LSE"
+    enum dtype dtype;      // of `actual`
+    struct tensor actual;  // host memory
     int batch, heads, seqlen, columns;
-    const struct rows *rows;    // the rows that `expected` and `plain` hold
-    const double *expected;     // [rows->count][columns]
-    const double *plain;        // [rows->count][columns]
-    double expected_rounding;   // largest rounding in `expected` itself (a reference loaded from fp16), else 0
-    double floor;               // error that any kernel may have on top
-    int inputs_finite;          // no NaN or infinity went in: then none may come out, in no row
-    int has_signal;             // reference.h; 0 for outputs that may be all zero
+    const struct rows *rows;   // the rows that `expected` and `plain` hold
+    const double *expected;    // [rows->count][columns]
+    const double *plain;       // [rows->count][columns]
+    double expected_rounding;  // largest rounding in `expected` itself (a reference loaded from fp16), else 0
+    double floor;              // error that any kernel may have on top
+    int inputs_finite;         // no NaN or infinity went in: then none may come out, in no row
+    int has_signal;            // reference.h; 0 for outputs that may be all zero
 };
 
 struct finding {
@@ -53,7 +56,8 @@ struct finding {
 
 struct finding compare(const struct comparison *c);
 
-// Error that any kernel may have in the LSE: scores are sums in fp32. 2^-20 * max(1, largest finite |expected LSE|).
-double lse_floor(const double *lse, int64_t count);
+// Error that any kernel may have because all sums are in fp32, whatever the storage type:
+// 2^-20 * max(least, largest finite |expected|). For O least is 0; for the LSE, a difference of sums, 1.
+double fp32_floor(const double *expected, int64_t count, double least);
 
 #endif

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-// A tile of 128 rows of 128 two-byte numbers: what a kernel that forgets to check a tail reaches past the end.
+// A tile of 128 rows of 128 two-byte numbers: what a kernel that forgets to check a tail reaches
+// past the end.
 enum { GUARD_BYTES = 32 * 1024, ALIGNMENT = 256 };
 
 void lab_cuda_check(cudaError_t status, const char *call, const char *file, int line) {
@@ -40,8 +41,11 @@ int device_open(const struct lab *lab, struct device *device, struct message *wh
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess || count == 0)
-        return fail(why, "%s needs an NVIDIA GPU, and none can be used here (%s). On the CPU: ./lab run %.*s --backend cpu",
-                    lab->name, status != cudaSuccess ? cudaGetErrorString(status) : "no device", digit_count, digits);
+        return fail(why,
+                    "%s needs an NVIDIA GPU, and none can be used here (%s). On the CPU: ./lab run %.*s "
+                    "--backend cpu",
+                    lab->name, status != cudaSuccess ? cudaGetErrorString(status) : "no device", digit_count,
+                    digits);
     CUDA_CHECK(cudaSetDevice(0));
     struct cudaDeviceProp properties;
     CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
@@ -53,9 +57,11 @@ int device_open(const struct lab *lab, struct device *device, struct message *wh
     device->memory_clock_mhz = attribute(cudaDevAttrMemoryClockRate) / 1000;
     device->l2_bytes = (size_t)attribute(cudaDevAttrL2CacheSize);
     if (!ON_CPU && device->major * 10 + device->minor < lab->min_sm)
-        return fail(why, "%s needs compute capability %d.%d; this %s has %d.%d. On the CPU: ./lab run %.*s --backend cpu",
-                    lab->name, lab->min_sm / 10, lab->min_sm % 10, device->name, device->major, device->minor,
-                    digit_count, digits);
+        return fail(
+            why,
+            "%s needs compute capability %d.%d; this %s has %d.%d. On the CPU: ./lab run %.*s --backend cpu",
+            lab->name, lab->min_sm / 10, lab->min_sm % 10, device->name, device->major, device->minor,
+            digit_count, digits);
     return 0;
 }
 
@@ -64,10 +70,11 @@ double device_peak_tflops(const struct device *device, enum dtype dtype) {
     static const struct {
         const char *name;
         double tflops;
-    } peaks[] = {{"B200", 2250},      {"H200", 989.5},  {"GH200", 989.5},  {"H100 PCIe", 756}, {"H100 NVL", 835.5},
-                 {"H100", 989.5},     {"A100", 312},    {"A800", 312},     {"A30", 165},       {"A40", 149.7},
-                 {"A10", 125},        {"A6000", 154.8}, {"L40S", 362},     {"L40", 181},       {"L4", 121},
-                 {"6000 Ada", 364.2}, {"4090", 165.2},  {"4080", 97.5},    {"3090", 71.2},     {"3080", 59.5},
+    } peaks[] = {{"B200", 2250},      {"H200", 989.5}, {"GH200", 989.5}, {"H100 PCIe", 756},
+                 {"H100 NVL", 835.5}, {"H100", 989.5}, {"A100", 312},    {"A800", 312},
+                 {"A30", 165},        {"A40", 149.7},  {"A10", 125},     {"A6000", 154.8},
+                 {"L40S", 362},       {"L40", 181},    {"L4", 121},      {"6000 Ada", 364.2},
+                 {"4090", 165.2},     {"4080", 97.5},  {"3090", 71.2},   {"3080", 59.5},
                  {"V100", 125},       {"T4", 65.1}};
     if (ON_CPU) return 0;
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; ++i)
@@ -81,7 +88,9 @@ double device_peak_tflops(const struct device *device, enum dtype dtype) {
 
 // ---------------------------------------------------------------- memory
 
-size_t buffer_cost(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + 2 * (size_t)GUARD_BYTES; }
+size_t buffer_cost(size_t bytes) {
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + 2 * (size_t)GUARD_BYTES;
+}
 
 size_t device_free_bytes(void) {
     size_t free_bytes = 0, total = 0;
@@ -99,7 +108,8 @@ int buffer_make(struct buffer *buffer, size_t bytes, const char *name, struct me
         return fail(why, "%s needs %s of device memory, %s are free", name, bytes_text((double)bytes, need),
                     bytes_text((double)left, have));
     }
-    buffer->base = base, buffer->data = buffer->base + GUARD_BYTES, buffer->bytes = bytes, buffer->name = name;
+    buffer->base = base, buffer->data = buffer->base + GUARD_BYTES, buffer->bytes = bytes,
+    buffer->name = name;
     CUDA_CHECK(cudaMemset(base, 0xff, cost));
 #ifdef SIMT_CPU
     simt_mark_guard(buffer->base, GUARD_BYTES);

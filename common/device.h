@@ -1,4 +1,5 @@
-// device.h - the device that a lab runs on, and memory on it that notices a kernel writing where it should not.
+// device.h - the device that a lab runs on, and memory on it that notices a kernel writing where
+// it should not.
 #ifndef DEVICE_H
 #define DEVICE_H
 
@@ -21,16 +22,17 @@ struct device {
     size_t l2_bytes;
 };
 
-// Opens device 0 for this lab. Returns 0, or -1 with a sentence: no GPU, or one too old, and how to run on the CPU.
+// Opens device 0 for this lab. Returns 0, or -1 with a sentence: no GPU, or one too old, and how to run on
+// the CPU.
 int device_open(const struct lab *lab, struct device *device, struct message *why);
 
-// Dense tensor-core peak for that storage type with fp32 accumulation, in TFLOP/s, from the vendor's data sheets; 0 for
-// a device that is not in the table, and on the cpu backend.
+// Dense tensor-core peak for that storage type with fp32 accumulation, in TFLOP/s, from the vendor's data
+// sheets; 0 for a device that is not in the table, and on the cpu backend.
 double device_peak_tflops(const struct device *device, enum dtype dtype);
 
-// Device memory between two guard bands. Guards, and what poison fills, are 0xFF bytes: NaN in every storage type, so
-// that whoever reads there shows it in the result. The cpu backend stops the kernel that touches a guard or reads
-// poisoned memory before writing it.
+// Device memory between two guard bands. Guards, and what poison fills, are 0xFF bytes: NaN in every storage
+// type, so that whoever reads there shows it in the result. The cpu backend stops the kernel that touches a
+// guard or reads poisoned memory before writing it.
 struct buffer {
     void *data;  // 256-byte aligned
     size_t bytes;

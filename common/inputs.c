@@ -11,24 +11,36 @@ static const struct {
     const char *name, *purpose;
 } kinds[INPUTS_COUNT] = {
     [INPUTS_NORMAL] = {"normal", "N(0,1): the default; tells almost every wrong kernel from a right one"},
-    [INPUTS_ZERO_Q] = {"zero-q", "Q = 0: O is the mean of the visible V, LSE = ln(visible keys); masks, lost or extra "
-                                 "keys, head mapping, base of the LSE"},
-    [INPUTS_CONSTANT_V] = {"constant-v", "V = 1 under wide logits: O = 1; a sum and an accumulator rescaled unequally, "
-                                         "unwritten rows"},
-    [INPUTS_ONE_HOT] = {"one-hot", "each query equals one key, often the last visible: O = that V; permuted fragments, "
-                                   "wrong rows and heads, dropped tails"},
-    [INPUTS_LN3] = {"ln3", "logits 0 and ln 3 in turn, carried by the first and last column: scale, exp2 without log2 e, "
-                           "part of head_dim ignored"},
-    [INPUTS_RISING] = {"rising", "logits grow with the key, so the running maximum moves in every tile: rescaling, "
-                                 "merging of splits"},
-    [INPUTS_FALLING] = {"falling", "logits fall with the key: the maximum comes first, later tiles must not reset it"},
-    [INPUTS_LOW] = {"low", "all logits near -200: a maximum that starts at 0, padded keys counted as logit 0"},
-    [INPUTS_HUGE] = {"huge", "key 0 at logit -57344 (odd KV heads +57344), the rest 1/8 below: O = V of key 0; a finite "
-                             "'minus infinity', no max subtraction"},
-    [INPUTS_OUTLIERS] = {"outliers", "N(0,1) with one element in 1024 ten times wider: what real activations look like"},
-    [INPUTS_TINY] = {"tiny", "N(0, 0.02): blinds absolute tolerances; here to show that a check does not rely on them"},
-    [INPUTS_NAN] = {"nan", "N(0,1) with a NaN in K and V of the last key of the last batch and KV head: seen only by "
-                           "queries that see that key"},
+    [INPUTS_ZERO_Q] = {"zero-q",
+                       "Q = 0: O is the mean of the visible V, LSE = ln(visible keys); masks, lost or extra "
+                       "keys, head mapping, base of the LSE"},
+    [INPUTS_CONSTANT_V] = {"constant-v",
+                           "V = 1 under wide logits: O = 1; a sum and an accumulator rescaled unequally, "
+                           "unwritten rows"},
+    [INPUTS_ONE_HOT] = {"one-hot",
+                        "each query equals one key, often the last visible: O = that V; permuted fragments, "
+                        "wrong rows and heads, dropped tails"},
+    [INPUTS_LN3] =
+        {"ln3",
+         "logits 0 and ln 3 in turn, carried by the first and last column: scale, exp2 without log2 e, "
+         "part of head_dim ignored"},
+    [INPUTS_RISING] = {"rising",
+                       "logits grow with the key, so the running maximum moves in every tile: rescaling, "
+                       "merging of splits"},
+    [INPUTS_FALLING] = {"falling",
+                        "logits fall with the key: the maximum comes first, later tiles must not reset it"},
+    [INPUTS_LOW] = {"low",
+                    "all logits near -200: a maximum that starts at 0, padded keys counted as logit 0"},
+    [INPUTS_HUGE] =
+        {"huge", "key 0 at logit -57344 (odd KV heads +57344), the rest 1/8 below: O = V of key 0; a finite "
+                 "'minus infinity', no max subtraction"},
+    [INPUTS_OUTLIERS] = {"outliers",
+                         "N(0,1) with one element in 1024 ten times wider: what real activations look like"},
+    [INPUTS_TINY] =
+        {"tiny", "N(0, 0.02): blinds absolute tolerances; here to show that a check does not rely on them"},
+    [INPUTS_NAN] =
+        {"nan", "N(0,1) with a NaN in K and V of the last key of the last batch and KV head: seen only by "
+                "queries that see that key"},
 };
 
 const char *inputs_name(enum input_kind kind) { return kinds[kind].name; }
@@ -42,8 +54,9 @@ enum input_kind inputs_from_name(const char *name) {
 
 // ---------------------------------------------------------------- the generator
 
-// SplitMix64's output function (Steele, Lea, Flood 2014), a bijection that flips about half of the bits for each bit
-// flipped in its input. The position enters one coordinate at a time, so an element is the same at every shape.
+// SplitMix64's output function (Steele, Lea, Flood 2014), a bijection that flips about half of the bits for
+// each bit flipped in its input. The position enters one coordinate at a time, so an element is the same at
+// every shape.
 static uint64_t mix(uint64_t state, uint64_t input) {
     uint64_t x = state + 0x9e3779b97f4a7c15u * (input + 1);
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -89,8 +102,11 @@ struct row {
     uint64_t state;
 };
 
-// The dot product that a logit asks for (under scale 0 none can be had), and what each column must give to it.
-static double dot_for(const struct attention *a, double logit) { return a->scale == 0 ? 0 : logit / (double)a->scale; }
+// The dot product that a logit asks for (under scale 0 none can be had), and what each column must
+// give to it.
+static double dot_for(const struct attention *a, double logit) {
+    return a->scale == 0 ? 0 : logit / (double)a->scale;
+}
 static double per_column(const struct attention *a, double logit) { return dot_for(a, logit) / a->head_dim; }
 
 // One-hot: key j's code is +-4 in every column; a query holds the code of its target key.
@@ -105,7 +121,8 @@ static int64_t target_key(const struct fill *f, const struct row *r) {
     return draw & 1 ? visible - 1 : (int64_t)((draw >> 1) % (uint64_t)visible);
 }
 
-// Rising: a quarter per key, but no more than 128 in all, so that the K that carries it fits every storage type.
+// Rising: a quarter per key, but no more than 128 in all, so that the K that carries it fits
+// every storage type.
 static double ramp(const struct fill *f, int64_t key) {
     double keys = f->a->seqlen_k, range = 0.25 * (keys - 1);
     if (range > 128) range = 128;
@@ -114,8 +131,9 @@ static double ramp(const struct fill *f, int64_t key) {
     return f->kind == INPUTS_FALLING ? range - at : at;
 }
 
-// Huge: |scale * q.k| = 57344 = 7/8 of 65536 stays below fp16's largest number, where a plain implementation keeps its
-// scores, and above 50000, a popular finite "minus infinity". q and k take about the root of it each, q a power of two.
+// Huge: |scale * q.k| = 57344 = 7/8 of 65536 stays below fp16's largest number, where a plain implementation
+// keeps its scores, and above 50000, a popular finite "minus infinity". q and k take about the root of it
+// each, q a power of two.
 static double huge_q(const struct attention *a) {
     double per_column_product = per_column(a, 57344), q = 1;
     while (q * q * 2 < per_column_product) q *= 2;
@@ -127,8 +145,10 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
     int is_q = f->id == TENSOR_Q, is_k = f->id == TENSOR_K, is_v = f->id == TENSOR_V;
     double normal = normal_at(r->state, column);
     switch (f->kind) {
-    case INPUTS_ZERO_Q: return is_q ? 0 : normal;
-    case INPUTS_CONSTANT_V: return is_v ? 1 : is_q ? 3 * normal : normal;
+    case INPUTS_ZERO_Q:
+        return is_q ? 0 : normal;
+    case INPUTS_CONSTANT_V:
+        return is_v ? 1 : is_q ? 3 * normal : normal;
     case INPUTS_ONE_HOT:
         if (is_k) return code(f, r->batch, r->head, r->token, column);
         if (is_q) return code(f, r->batch, kv_head_of(a, (int)r->head), target_key(f, r), column);
@@ -144,7 +164,8 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
     case INPUTS_FALLING:
         if (is_q) return (r->token + r->head) & 1 ? 1 : 0.5;
         return is_k ? per_column(a, ramp(f, r->token)) : normal;
-    case INPUTS_LOW: return is_q ? 1 : is_k ? per_column(a, -200) : normal;
+    case INPUTS_LOW:
+        return is_q ? 1 : is_k ? per_column(a, -200) : normal;
     case INPUTS_HUGE: {
         double q = huge_q(a), k = per_column(a, 57344) / q;
         if (is_v) return normal;
@@ -153,23 +174,29 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
         if (is_q) return positive ? q : -q;
         return r->token == 0 ? k : positive ? 0.875 * k : 1.125 * k;
     }
-    case INPUTS_OUTLIERS: return mix(r->state, (uint64_t)column + (1u << 30)) >> 54 ? normal : 10 * normal;
-    case INPUTS_TINY: return 0.02 * normal;
+    case INPUTS_OUTLIERS:
+        return mix(r->state, (uint64_t)column + (1u << 30)) >> 54 ? normal : 10 * normal;
+    case INPUTS_TINY:
+        return 0.02 * normal;
     case INPUTS_NAN: {
         int last = r->batch == a->batch - 1 && r->head == a->kv_heads - 1 && r->token == a->seqlen_k - 1;
         return !is_q && last && column == 0 ? (double)NAN : normal;
     }
-    default: return normal;
+    default:
+        return normal;
     }
 }
 
 static void fill_row(void *context, int64_t item, int worker) {
     (void)worker;
     const struct fill *f = context;
-    struct row r = {.token = item % f->tokens, .head = item / f->tokens % f->heads, .batch = item / f->tokens / f->heads};
+    struct row r = {
+        .token = item % f->tokens, .head = item / f->tokens % f->heads, .batch = item / f->tokens / f->heads};
     r.state = row_state(f->seed, f->id, r.batch, r.head, r.token);
-    int64_t base = r.batch * f->tensor.stride_batch + r.head * f->tensor.stride_head + r.token * f->tensor.stride_row;
-    for (int64_t c = 0; c < f->a->head_dim; ++c) number_store(f->a->dtype, f->tensor.data, base + c, value_at(f, &r, c));
+    int64_t base =
+        r.batch * f->tensor.stride_batch + r.head * f->tensor.stride_head + r.token * f->tensor.stride_row;
+    for (int64_t c = 0; c < f->a->head_dim; ++c)
+        number_store(f->a->dtype, f->tensor.data, base + c, value_at(f, &r, c));
 }
 
 static void fill(struct fill f) { parallel_for((int64_t)f.a->batch * f.heads * f.tokens, fill_row, &f); }

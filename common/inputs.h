@@ -24,20 +24,21 @@ enum input_kind {
 };
 
 const char *inputs_name(enum input_kind kind);
-const char *inputs_purpose(enum input_kind kind);  // one line: what it holds and which faults it is for
+const char *inputs_purpose(enum input_kind kind);    // one line: what it holds and which faults it is for
 enum input_kind inputs_from_name(const char *name);  // INPUTS_COUNT: there is no such kind
 
-// Fills a->q, a->k and a->v (host memory of a->dtype, any strides) with the kind's values, rounded to a->dtype.
-// An element depends on the seed, the tensor, and its (batch, head, token, column) alone; in the structured kinds also
-// on seqlen_k, head_dim, scale and causal, from which they are built. Threaded.
+// Fills a->q, a->k and a->v (host memory of a->dtype, any strides) with the kind's values, rounded to
+// a->dtype. An element depends on the seed, the tensor, and its (batch, head, token, column) alone; in the
+// structured kinds also on seqlen_k, head_dim, scale and causal, from which they are built. Threaded.
 void inputs_fill(enum input_kind kind, uint64_t seed, const struct attention *a);
 
 // Fills a tensor shaped like O with N(0,1): the gradient dO of a backward pass.
 void inputs_fill_gradient(uint64_t seed, const struct attention *a, struct tensor d_o);
 
-// The generator itself: element (batch, head, token, column) of tensor number `tensor` (0 q, 1 k, 2 v, 3 dO).
-// Near N(0,1): the sum of twelve uniform numbers (Irwin-Hall), mean 0, variance 1, |x| < 6, excess kurtosis -0.1.
-// Chosen over Box-Muller because it needs integers only, so that not one bit depends on a machine's logarithm.
+// The generator itself: element (batch, head, token, column) of tensor number `tensor` (0 q, 1 k, 2 v,
+// 3 dO). Near N(0,1): the sum of twelve uniform numbers (Irwin-Hall), mean 0, variance 1, |x| < 6,
+// excess kurtosis -0.1. Chosen over Box-Muller because it needs integers only, so that not one bit
+// depends on a machine's logarithm.
 double inputs_normal(uint64_t seed, int tensor, int64_t batch, int64_t head, int64_t token, int64_t column);
 
 #endif

@@ -46,25 +46,24 @@ static void dtype_list(unsigned dtypes, char *text, size_t bytes) {
     text[0] = '\0';
     for (int t = 0; t < DTYPE_COUNT && used < bytes; ++t)
         if (dtypes >> t & 1)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", dtype_name((enum dtype)t));
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
+                                     dtype_name((enum dtype)t));
 }
 
-// 1 if the kernel takes this case, else 0 with a sentence.
-static int supports(const struct kernel *kernel, const struct attention *a, struct message *why) {
+// 1 if the kernel takes this case, else 0 and what it does not support ("--dim 12 (but multiples of 8
+// up to 128)").
+static int supports(const struct kernel *kernel, const struct attention *a, struct message *what) {
     const struct support *s = &kernel->support;
+    int multiple = s->head_dim_multiple > 0 ? s->head_dim_multiple : 1;
     char dtypes[64];
     dtype_list(s->dtypes, dtypes, sizeof dtypes);
-    if (s->gpu_only && ON_CPU) {
-        fail(why, "kernel %s needs a GPU (it calls a library that the cpu backend has not)", kernel->name);
-    } else if (!(s->dtypes >> a->dtype & 1)) {
-        fail(why, "kernel %s does not support --dtype %s; it supports %s", kernel->name, dtype_name(a->dtype), dtypes);
-    } else if (a->head_dim % s->head_dim_multiple != 0 || a->head_dim > s->head_dim_max) {
-        fail(why, "kernel %s does not support --dim %d; it supports multiples of %d up to %d", kernel->name, a->head_dim,
-             s->head_dim_multiple, s->head_dim_max);
-    } else {
-        return 1;
-    }
-    return 0;
+    if (s->gpu_only && ON_CPU) return fail(what, "the cpu backend (it calls a library for GPUs)") == 0;
+    if (!(s->dtypes >> a->dtype & 1))
+        return fail(what, "--dtype %s (but %s)", dtype_name(a->dtype), dtypes) == 0;
+    if (a->head_dim % multiple != 0 || a->head_dim > s->head_dim_max)
+        return fail(what, "--dim %d (but multiples of %d up to %d)", a->head_dim, multiple,
+                    s->head_dim_max) == 0;
+    return 1;
 }
 
 // ---------------------------------------------------------------- one case on the device
@@ -78,13 +77,16 @@ static void run_free(struct run *run) {
 static size_t lse_bytes(const struct attention *a) { return (size_t)query_count(a) * sizeof(float); }
 
 // Makes the case on the host and carries it to the device.
-static int run_make(struct run *run, const struct options *options, const struct device *device, struct message *why) {
+static int run_make(struct run *run, const struct options *options, const struct device *device,
+                    struct message *why) {
     memset(run, 0, sizeof *run);
     run->options = options, run->device = device;
     struct problem *p = &run->problem;
     if (problem_make(options, p, why) != 0) return -1;
-    if (buffer_make(&run->q, p->bytes[0], "Q", why) != 0 || buffer_make(&run->k, p->bytes[1], "K", why) != 0 ||
-        buffer_make(&run->v, p->bytes[2], "V", why) != 0 || buffer_make(&run->o, p->bytes[3], "O", why) != 0 ||
+    if (buffer_make(&run->q, p->bytes[0], "Q", why) != 0 ||
+        buffer_make(&run->k, p->bytes[1], "K", why) != 0 ||
+        buffer_make(&run->v, p->bytes[2], "V", why) != 0 ||
+        buffer_make(&run->o, p->bytes[3], "O", why) != 0 ||
         buffer_make(&run->lse, lse_bytes(&p->host), "LSE", why) != 0) {
         struct message reason = *why;
         run_free(run);
@@ -94,7 +96,8 @@ static int run_make(struct run *run, const struct options *options, const struct
     buffer_upload(&run->k, p->host.k.data);
     buffer_upload(&run->v, p->host.v.data);
     run->on_device = p->host;
-    run->on_device.q.data = run->q.data, run->on_device.k.data = run->k.data, run->on_device.v.data = run->v.data;
+    run->on_device.q.data = run->q.data, run->on_device.k.data = run->k.data,
+    run->on_device.v.data = run->v.data;
     run->on_device.o.data = run->o.data, run->on_device.lse = run->lse.data;
     return 0;
 }
@@ -112,9 +115,11 @@ static int workspace_make(struct run *run, const struct kernel *kernel, struct r
     struct message why;
     char need[32], have[32];
     size_t left = device_free_bytes();
-    if (result->workspace >= left || buffer_make(&run->workspace, result->workspace, "workspace", &why) != 0) {
+    if (result->workspace >= left ||
+        buffer_make(&run->workspace, result->workspace, "workspace", &why) != 0) {
         snprintf(result->refused, sizeof result->refused,
-                 "kernel %s needs %s of workspace at this shape, %s of device memory are free; choose a smaller --seqlen, "
+                 "kernel %s needs %s of workspace at this shape, %s of device memory are free; choose a "
+                 "smaller --seqlen, "
                  "or a kernel that needs less (lab02_online_softmax --kernel fused keeps no N x N matrix)",
                  kernel->name, bytes_text((double)result->workspace, need), bytes_text((double)left, have));
         return -1;
@@ -123,7 +128,8 @@ static int workspace_make(struct run *run, const struct kernel *kernel, struct r
     return 0;
 }
 
-// Runs the kernel once into outputs and workspace that hold nothing but NaN; leaves the outputs in problem.host.
+// Runs the kernel once into outputs and workspace that hold nothing but NaN; leaves the
+// outputs in problem.host.
 static void launch_once(struct run *run, const struct kernel *kernel) {
     buffer_poison(&run->o);
     buffer_poison(&run->lse);
@@ -180,7 +186,9 @@ static void explain(const char *name, const struct finding *f, struct result *re
              (long long)f->head, (long long)f->row, column);
     size_t bytes = sizeof result->detail;
     switch (f->verdict) {
-    case VERDICT_UNWRITTEN: snprintf(result->detail, bytes, "%s was never written", where); break;
+    case VERDICT_UNWRITTEN:
+        snprintf(result->detail, bytes, "%s was never written", where);
+        break;
     case VERDICT_NAN:
         if (isnan(f->actual) && isnan(f->expected))  // a row outside the sample: its value is not known
             snprintf(result->detail, bytes, "%s is NaN, though all inputs are finite", where);
@@ -188,10 +196,11 @@ static void explain(const char *name, const struct finding *f, struct result *re
             snprintf(result->detail, bytes, "%s is %g, expected %.9g", where, f->actual, f->expected);
         break;
     case VERDICT_WRONG:
-        snprintf(result->detail, bytes, "%s is %.9g, expected %.9g (largest error %.3g, bound %.3g)", where, f->actual,
-                 f->expected, f->err, f->bound);
+        snprintf(result->detail, bytes, "%s is %.9g, expected %.9g (largest error %.3g, bound %.3g)", where,
+                 f->actual, f->expected, f->err, f->bound);
         break;
-    default: snprintf(result->detail, bytes, "%s: %s", name, verdict_text(f->verdict));
+    default:
+        snprintf(result->detail, bytes, "%s: %s", name, verdict_text(f->verdict));
     }
 }
 
@@ -201,15 +210,25 @@ static void check_outputs(const struct run *run, struct result *result) {
     const struct attention *a = &p->host;
     const struct reference *r = &p->reference;
     if (!guards_intact(run, result)) return;
-    struct comparison o = {.name = "O", .dtype = a->dtype, .actual = a->o, .batch = a->batch, .heads = a->heads,
-                           .seqlen = a->seqlen_q, .columns = a->head_dim, .rows = &p->rows, .expected = r->o,
-                           .plain = r->plain_o, .expected_rounding = p->o_rounding,
-                           .inputs_finite = p->inputs_finite, .has_signal = r->has_signal};
+    struct comparison o = {.name = "O",
+                           .dtype = a->dtype,
+                           .actual = a->o,
+                           .batch = a->batch,
+                           .heads = a->heads,
+                           .seqlen = a->seqlen_q,
+                           .columns = a->head_dim,
+                           .rows = &p->rows,
+                           .expected = r->o,
+                           .plain = r->plain_o,
+                           .expected_rounding = p->o_rounding,
+                           .floor = fp32_floor(r->o, p->rows.count * a->head_dim, 0),
+                           .inputs_finite = p->inputs_finite,
+                           .has_signal = r->has_signal};
     struct comparison lse = o;
     lse.name = "LSE", lse.dtype = DTYPE_FP32, lse.columns = 1, lse.has_signal = 0;
     lse.actual = tensor_view(a->lse, LAYOUT_BHSD, a->heads, a->seqlen_q, 1);
     lse.expected = r->lse, lse.plain = r->plain_lse, lse.expected_rounding = p->lse_rounding;
-    lse.floor = lse_floor(r->lse, p->rows.count);
+    lse.floor = fp32_floor(r->lse, p->rows.count, 1);
     result->o = compare(&o);
     result->lse = compare(&lse);
     if (result->o.verdict != VERDICT_RIGHT)
@@ -221,7 +240,8 @@ static void check_outputs(const struct run *run, struct result *result) {
 }
 
 // Runs the kernel again and requires the same bits: `how` says under which circumstances.
-static void check_again(struct run *run, const struct kernel *kernel, const char *how, struct result *result) {
+static void check_again(struct run *run, const struct kernel *kernel, const char *how,
+                        struct result *result) {
     struct attention *host = &run->problem.host;
     size_t o_bytes = run->o.bytes, all_bytes = o_bytes + run->lse.bytes;
     char *before = malloc(all_bytes + 1);
@@ -234,8 +254,9 @@ static void check_again(struct run *run, const struct kernel *kernel, const char
     free(before);
     if (same_o && same_lse) return;
     result->verdict = VERDICT_UNSTEADY;
-    snprintf(result->detail, sizeof result->detail, "%s differs from the first run %s: a race, or memory read before it "
-             "was written", same_o ? "LSE" : "O", how);
+    snprintf(result->detail, sizeof result->detail,
+             "%s differs from the first run %s: a race, or memory read before it was written",
+             same_o ? "LSE" : "O", how);
 }
 
 // ---------------------------------------------------------------- time, traffic, schedules
@@ -254,8 +275,9 @@ static void time_kernel(struct run *run, const struct kernel *kernel, int repeti
     result->tflops = timing.median_ms > 0 ? flops / (timing.median_ms * 1e9) : 0;
     if (peak_tflops > 0 && result->tflops > peak_tflops) {
         result->verdict = VERDICT_TOO_FAST;
-        snprintf(result->detail, sizeof result->detail, "%.1f TFLOP/s is more than the device's peak of %.1f: the "
-                 "measurement is wrong", result->tflops, peak_tflops);
+        snprintf(result->detail, sizeof result->detail,
+                 "%.1f TFLOP/s is more than the device's peak of %.1f: the measurement is wrong",
+                 result->tflops, peak_tflops);
     }
 }
 
@@ -269,8 +291,7 @@ static void check_schedules(struct run *run, const struct kernel *kernel, struct
         check_again(run, kernel, how, result);
     }
     simt_set_schedule(run->options->schedule);
-    if (result->verdict == VERDICT_RIGHT)
-        printf("%s: bit-equal under five thread schedules\n", kernel->name);
+    if (result->verdict == VERDICT_RIGHT) printf("%s: bit-equal under five thread schedules\n", kernel->name);
 }
 
 static void print_traffic(struct run *run, const struct kernel *kernel) {
@@ -284,10 +305,12 @@ static void print_traffic(struct run *run, const struct kernel *kernel) {
         const struct simt_launch_stats *s = &stats[i];
         const char *file = strrchr(s->kernel_file, '/') ? strrchr(s->kernel_file, '/') + 1 : s->kernel_file;
         char text[4][32];
-        printf("%s, launch at %s:%d: %llu blocks, %llu threads; global %s read, %s written; shared %s read, %s written; "
-               "%llu context switches; %.3f s\n",
-               kernel->name, file, s->line, s->blocks, s->threads, bytes_text((double)s->global_read_bytes, text[0]),
-               bytes_text((double)s->global_write_bytes, text[1]), bytes_text((double)s->shared_read_bytes, text[2]),
+        printf("%s, launch at %s:%d: %llu blocks, %llu threads; global %s read, %s written; shared %s read, "
+               "%s written; %llu context switches; %.3f s\n",
+               kernel->name, file, s->line, s->blocks, s->threads,
+               bytes_text((double)s->global_read_bytes, text[0]),
+               bytes_text((double)s->global_write_bytes, text[1]),
+               bytes_text((double)s->shared_read_bytes, text[2]),
                bytes_text((double)s->shared_write_bytes, text[3]), s->context_switches, s->seconds);
     }
 }
@@ -296,22 +319,27 @@ static void print_traffic(struct run *run, const struct kernel *kernel) {
 // ---------------------------------------------------------------- the kernels of a run
 
 // Runs one kernel on the case: check, check again, and what else was asked for.
-static void run_kernel(struct run *run, const struct kernel *kernel, double peak_tflops, struct result *result) {
+static void run_kernel(struct run *run, const struct kernel *kernel, double peak_tflops,
+                       struct result *result) {
     struct message why;
     const struct options *o = run->options;
     memset(result, 0, sizeof *result);
     result->kernel = kernel->name, result->adds = kernel->adds, result->seqlen = run->on_device.seqlen_k;
     if (!supports(kernel, &run->on_device, &why)) {
-        snprintf(result->refused, sizeof result->refused, "%.500s", why.text);
+        snprintf(result->refused, sizeof result->refused, "kernel %s does not support %.400s", kernel->name,
+                 why.text);
         return;
     }
     if (workspace_make(run, kernel, result) != 0) return;
     double start = seconds_now();
     launch_once(run, kernel);
     double seconds = seconds_now() - start;
-    if (query_count(&run->on_device) > 0) {
+    if (query_count(&run->on_device) == 0) {
+        result->verdict = VERDICT_EMPTY;
+        result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
+    } else {
         check_outputs(run, result);
-        if (result->verdict == VERDICT_RIGHT && (!ON_CPU || seconds < cheap_seconds))
+        if (result->verdict == VERDICT_RIGHT && (!ON_CPU || (seconds < cheap_seconds && !o->sweep)))
             check_again(run, kernel, "on the same inputs", result);
 #ifdef SIMT_CPU
         if (result->verdict == VERDICT_RIGHT && o->sanitize) check_schedules(run, kernel, result);
@@ -332,34 +360,27 @@ static int is_chosen(const struct options *o, const struct kernel *kernel) {
     return o->kernel_count == 0;
 }
 
-// The exit code that the results call for. A kernel that the user named must run; otherwise one must.
+// The exit code that the results call for; a refusal's reasons go to stderr, on one line.
 static int exit_code(const struct report *report) {
-    int ran = 0, refused = 0, wrong = 0;
     for (int i = 0; i < report->count; ++i) {
-        if (report->results[i].refused[0])
-            ++refused;
-        else if (report->results[i].verdict == VERDICT_RIGHT)
-            ++ran;
-        else
-            ++wrong;
+        enum verdict verdict = report->results[i].verdict;
+        if (!report->results[i].refused[0] && verdict != VERDICT_RIGHT && verdict != VERDICT_EMPTY)
+            return LAB_WRONG;
     }
-    if (wrong) return LAB_WRONG;
-    if (report->options->sweep) return ran ? LAB_OK : LAB_USAGE;  // "does not fit" is a result of a sweep
-    if (refused && (!ran || report->options->kernel_count)) {
-        fflush(stdout);
-        const char *between = "";
-        for (int i = 0; i < report->count; ++i) {
-            if (!report->results[i].refused[0]) continue;
-            fprintf(stderr, "%s%s", between, report->results[i].refused);
-            between = "; ";
-        }
-        fprintf(stderr, ".\n");
-        return LAB_USAGE;
+    if (!report_is_refusal(report)) return LAB_OK;
+    fflush(stdout);
+    const char *between = "";
+    for (int i = 0; i < report->count; ++i) {
+        if (!report->results[i].refused[0]) continue;
+        fprintf(stderr, "%s%s", between, report->results[i].refused);
+        between = "; ";
     }
-    return LAB_OK;
+    fprintf(stderr, ".\n");
+    return LAB_USAGE;
 }
 
-static int run_case(const struct lab *lab, const struct options *o, struct report *report, struct message *why) {
+static int run_case(const struct lab *lab, const struct options *o, struct report *report,
+                    struct message *why) {
     struct run run;
     if (run_make(&run, o, report->device, why) != 0) return -1;
     report->shape = run.problem.host;
@@ -377,7 +398,6 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
         if (o->save && !result->refused[0])
             status = problem_save_result(&run.problem, o->save, lab->kernels[i].name, why);
     }
-    if (status == 0 && query_count(&run.on_device) == 0) printf("There is no query: nothing to compute.\n");
     run_free(&run);
     if (status == 0) report_print_table(stdout, report);
     return status;
@@ -385,14 +405,21 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
 
 // ---------------------------------------------------------------- the sweep over N
 
-static int run_sweep(const struct lab *lab, const struct options *given, struct report *report, struct message *why) {
+static int run_sweep(const struct lab *lab, const struct options *given, struct report *report,
+                     struct message *why) {
     struct options o = *given;
     o.batch = 1;
-    if (ON_CPU && !(o.given & GIVEN_HEADS)) o.heads = o.kv_heads = 1;  // the emulator's time grows with N^2 as well
+    if (ON_CPU && !(o.given & GIVEN_HEADS))
+        o.heads = o.kv_heads = 1;  // the emulator's time grows with N^2 as well
     int first = ON_CPU ? 64 : 1024, last = ON_CPU ? 1024 : 32768;
     report->options = &o;
-    report->shape = (struct attention){.batch = 1, .heads = o.heads, .kv_heads = o.kv_heads, .head_dim = o.head_dim,
-                                       .scale = o.scale, .causal = o.causal, .dtype = o.dtype};
+    report->shape = (struct attention){.batch = 1,
+                                       .heads = o.heads,
+                                       .kv_heads = o.kv_heads,
+                                       .head_dim = o.head_dim,
+                                       .scale = o.scale,
+                                       .causal = o.causal,
+                                       .dtype = o.dtype};
     report->peak_tflops = device_peak_tflops(report->device, o.dtype);
     report_print_configuration(stdout, report);
     for (int n = first; n <= last; n *= 2) {
@@ -407,7 +434,8 @@ static int run_sweep(const struct lab *lab, const struct options *given, struct 
             struct message unsupported;
             if (!is_chosen(&o, &lab->kernels[i])) continue;
             if (!supports(&lab->kernels[i], &run.on_device, &unsupported)) {
-                if (n == first) printf("%s.\n", unsupported.text);
+                if (n == first)
+                    printf("kernel %s does not support %s.\n", lab->kernels[i].name, unsupported.text);
                 continue;
             }
             run_kernel(&run, &lab->kernels[i], report->peak_tflops, &report->results[report->count++]);
@@ -421,23 +449,43 @@ static int run_sweep(const struct lab *lab, const struct options *given, struct 
 
 // ---------------------------------------------------------------- main
 
-// What no kernel can take, or one that the user named cannot, is refused before any work is done: 0 with a sentence.
+static void append(struct message *to, const char *text) {
+    strncat(to->text, text, sizeof to->text - 1 - strlen(to->text));
+}
+
+// What no kernel can take, or one that the user named cannot, is refused before any work is done: 0
+// with a sentence.
 static int kernels_can(const struct lab *lab, const struct options *o, struct message *why) {
     struct attention a = {.head_dim = o->head_dim, .dtype = o->dtype};
-    struct message reasons = {""}, reason;
-    int can = 0, cannot = 0;
+    struct message said = {""}, what, other;
+    int can = 0;
     if (o->load) return 1;  // the files say what the shape is
     for (int i = 0; i < lab->kernel_count; ++i) {
         if (!is_chosen(o, &lab->kernels[i])) continue;
-        if (supports(&lab->kernels[i], &a, &reason)) {
+        if (supports(&lab->kernels[i], &a, &what)) {
             ++can;
             continue;
         }
-        size_t used = strlen(reasons.text);
-        snprintf(reasons.text + used, sizeof reasons.text - used, "%s%.300s", cannot++ ? "; " : "", reason.text);
+        // Kernels with the same reason are named together, where the first of them is.
+        struct message names = {""};
+        int first = 1, named = 0;
+        for (int j = 0; j < lab->kernel_count; ++j) {
+            if (!is_chosen(o, &lab->kernels[j]) || supports(&lab->kernels[j], &a, &other) ||
+                strcmp(what.text, other.text) != 0)
+                continue;
+            if (j < i) first = 0;
+            append(&names, named++ ? ", " : "");
+            append(&names, lab->kernels[j].name);
+        }
+        if (!first) continue;
+        append(&said, said.text[0] ? "; " : "");
+        append(&said, names.text);
+        append(&said, named > 1 ? " do not support " : " does not support ");
+        append(&said, what.text);
     }
-    if (cannot == 0 || (can > 0 && o->kernel_count == 0)) return 1;
-    fail(why, "%.1100s.", reasons.text);
+    if (!said.text[0] || (can > 0 && o->kernel_count == 0)) return 1;
+    append(&said, ".");
+    *why = said;
     return 0;
 }
 
@@ -468,6 +516,11 @@ static int run_all(const struct lab *lab, const struct options *o, const struct 
     return code;
 }
 
+static int shape_given(const struct options *o) {
+    return o->load || (o->given & (GIVEN_BATCH | GIVEN_HEADS | GIVEN_KV_HEADS | GIVEN_SEQLEN_Q |
+                                   GIVEN_SEQLEN_K | GIVEN_DIM)) != 0;
+}
+
 int lab_main(int argc, char **argv, const struct lab *lab) {
     struct options options;
     struct message why;
@@ -485,7 +538,8 @@ int lab_main(int argc, char **argv, const struct lab *lab) {
         return LAB_SKIPPED;
     }
     if (!kernels_can(lab, &options, &why)) return usage_error(&why);
-    if (!ON_CPU && options.sanitize) return tools_sanitize(argc, argv);
+    if (!ON_CPU && options.sanitize)
+        return tools_sanitize(argc, argv, shape_given(&options) ? NULL : &lab->on_cpu);
     if (!ON_CPU && options.profile) return tools_profile(argc, argv);
 #ifdef SIMT_CPU
     simt_set_schedule(options.schedule);

@@ -16,7 +16,8 @@ static int host_is_big_endian(void) {
     return *(const uint8_t *)&one == 0;
 }
 
-// ---------------------------------------------------------------- the header, a Python dictionary in plain text
+// ---------------------------------------------------------------- the header, a Python dictionary
+// in plain text
 
 // The text after `'key':`, without leading blanks; null if the key is missing.
 static const char *value_of(const char *header, const char *key) {
@@ -37,10 +38,13 @@ static const char *value_of(const char *header, const char *key) {
 
 static int read_descr(const char *path, const char *at, struct npy *array, struct message *why) {
     char descr[64] = "";
-    if (*at == '[') return fail(why, "%s holds records (a structured dtype); save a plain float16 or float32 array", path);
+    if (*at == '[')
+        return fail(why, "%s holds records (a structured dtype); save a plain float16 or float32 array",
+                    path);
     char quote = *at;
     const char *end = quote == '\'' || quote == '"' ? strchr(at + 1, quote) : NULL;
-    if (!end || (size_t)(end - at) > sizeof descr) return fail(why, "%s has a damaged header: no dtype in it", path);
+    if (!end || (size_t)(end - at) > sizeof descr)
+        return fail(why, "%s has a damaged header: no dtype in it", path);
     memcpy(descr, at + 1, (size_t)(end - at - 1));
     const char *type = descr + (*descr != '\0' && strchr("<>=|", *descr) != NULL);
     array->dtype = strcmp(type, "f2") == 0   ? DTYPE_FP16
@@ -48,8 +52,9 @@ static int read_descr(const char *path, const char *at, struct npy *array, struc
                    : strcmp(type, "f8") == 0 ? DTYPE_FP64
                                              : DTYPE_COUNT;
     if (array->dtype == DTYPE_COUNT)
-        return fail(why, "%s has dtype '%s'; float16, float32 and float64 are read: save it with .astype(np.float32)",
-                    path, descr);
+        return fail(
+            why, "%s has dtype '%s'; float16, float32 and float64 are read: save it with .astype(np.float32)",
+            path, descr);
     if (*descr == '>')
         return fail(why, "%s is big-endian (dtype '%s'); save it with .astype('<%s')", path, descr, type);
     return 0;
@@ -62,11 +67,14 @@ static int read_shape(const char *path, const char *at, struct npy *array, struc
     for (;;) {
         while (isspace((unsigned char)*at) || *at == ',') ++at;
         if (*at == ')') break;
-        if (!isdigit((unsigned char)*at)) return fail(why, "%s has a damaged header: its shape is no list of sizes", path);
-        if (array->rank == NPY_MAX_RANK) return fail(why, "%s has more than %d dimensions", path, NPY_MAX_RANK);
+        if (!isdigit((unsigned char)*at))
+            return fail(why, "%s has a damaged header: its shape is no list of sizes", path);
+        if (array->rank == NPY_MAX_RANK)
+            return fail(why, "%s has more than %d dimensions", path, NPY_MAX_RANK);
         uint64_t size = 0;
         while (isdigit((unsigned char)*at)) {
-            if (size > (uint64_t)INT64_MAX / 10 - 1) return fail(why, "%s claims a shape too large for any file", path);
+            if (size > (uint64_t)INT64_MAX / 10 - 1)
+                return fail(why, "%s claims a shape too large for any file", path);
             size = size * 10 + (uint64_t)(*at++ - '0');
         }
         if (*at == 'L') ++at;  // Python 2 wrote 64L
@@ -92,21 +100,25 @@ static int parse_header(const char *path, const char *header, struct npy *array,
     if (read_descr(path, descr, array, why) != 0) return -1;
     if (strncmp(order, "True", 4) == 0)
         return fail(why, "%s is in Fortran order; save it with np.ascontiguousarray(...)", path);
-    if (strncmp(order, "False", 5) != 0) return fail(why, "%s has a damaged header: fortran_order is no bool", path);
+    if (strncmp(order, "False", 5) != 0)
+        return fail(why, "%s has a damaged header: fortran_order is no bool", path);
     return read_shape(path, shape, array, why);
 }
 
 // ---------------------------------------------------------------- files
 
-static int read_open_file(const char *path, FILE *file, int64_t file_bytes, struct npy *array, struct message *why) {
+static int read_open_file(const char *path, FILE *file, int64_t file_bytes, struct npy *array,
+                          struct message *why) {
     unsigned char prefix[PREFIX_BYTES + 2];
     size_t got = fread(prefix, 1, PREFIX_BYTES, file);
     if (got < sizeof magic || memcmp(prefix, magic, sizeof magic) != 0)
-        return fail(why, "%s is not a .npy file (it does not begin with \\x93NUMPY); write it with np.save", path);
+        return fail(why, "%s is not a .npy file (it does not begin with \\x93NUMPY); write it with np.save",
+                    path);
     if (got < PREFIX_BYTES) return fail(why, "%s is truncated: it ends inside its header", path);
     int version = prefix[6];
     if (version != 1 && version != 2)
-        return fail(why, "%s is in .npy format version %d.%d; versions 1.0 and 2.0 are read", path, version, prefix[7]);
+        return fail(why, "%s is in .npy format version %d.%d; versions 1.0 and 2.0 are read", path, version,
+                    prefix[7]);
     uint64_t header_bytes = (uint64_t)prefix[8] | (uint64_t)prefix[9] << 8;
     int64_t offset = PREFIX_BYTES;
     if (version == 2) {  // four bytes of length in place of two
@@ -115,8 +127,9 @@ static int read_open_file(const char *path, FILE *file, int64_t file_bytes, stru
         header_bytes |= (uint64_t)prefix[10] << 16 | (uint64_t)prefix[11] << 24;
         offset += 2;
     }
-    if (header_bytes > MAX_HEADER_BYTES) return fail(why, "%s has a damaged header: it claims to be %llu bytes long", path,
-                                                     (unsigned long long)header_bytes);
+    if (header_bytes > MAX_HEADER_BYTES)
+        return fail(why, "%s has a damaged header: it claims to be %llu bytes long", path,
+                    (unsigned long long)header_bytes);
     char *header = calloc(1, header_bytes + 1);
     if (!header) return fail(why, "there is no memory left to read %s", path);
     int status = 0;
@@ -130,20 +143,23 @@ static int read_open_file(const char *path, FILE *file, int64_t file_bytes, stru
     int64_t element = (int64_t)dtype_bytes(array->dtype), need = array->count * element;
     int64_t have = file_bytes - offset - (int64_t)header_bytes;
     if (have < need)
-        return fail(why, "%s is truncated: its header promises %lld bytes of data, %lld are there", path, (long long)need,
-                    (long long)have);
+        return fail(why, "%s is truncated: its header promises %lld bytes of data, %lld are there", path,
+                    (long long)need, (long long)have);
     if (have > need)
-        return fail(why, "%s has %lld bytes after its data: it is damaged, or holds more than one array", path,
-                    (long long)(have - need));
+        return fail(why, "%s has %lld bytes after its data: it is damaged, or holds more than one array",
+                    path, (long long)(have - need));
     array->data = malloc(need ? (size_t)need : 1);
-    if (!array->data) return fail(why, "there is no memory left for the %lld bytes of %s", (long long)need, path);
-    if (fread(array->data, 1, (size_t)need, file) != (size_t)need) return fail(why, "%s cannot be read to its end", path);
+    if (!array->data)
+        return fail(why, "there is no memory left for the %lld bytes of %s", (long long)need, path);
+    if (fread(array->data, 1, (size_t)need, file) != (size_t)need)
+        return fail(why, "%s cannot be read to its end", path);
     return 0;
 }
 
 int npy_read(const char *path, struct npy *array, struct message *why) {
     memset(array, 0, sizeof *array);
-    if (host_is_big_endian()) return fail(why, "%s: .npy files are read on little-endian machines only", path);
+    if (host_is_big_endian())
+        return fail(why, "%s: .npy files are read on little-endian machines only", path);
     struct stat info;
     if (stat(path, &info) != 0) return fail(why, "%s cannot be opened: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode)) return fail(why, "%s is not a regular file", path);
@@ -162,11 +178,15 @@ void npy_free(struct npy *array) {
 
 int npy_write(const char *path, enum dtype dtype, int rank, const int64_t *shape, const void *data,
               struct message *why) {
-    const char *descr = dtype == DTYPE_FP16 ? "<f2" : dtype == DTYPE_FP32 ? "<f4" : dtype == DTYPE_FP64 ? "<f8" : NULL;
+    const char *descr = dtype == DTYPE_FP16   ? "<f2"
+                        : dtype == DTYPE_FP32 ? "<f4"
+                        : dtype == DTYPE_FP64 ? "<f8"
+                                              : NULL;
     if (!descr) return fail(why, "%s: a .npy file holds fp16, fp32 or fp64, not %s", path, dtype_name(dtype));
     char header[512];
     size_t count = 1, used = 0;
-    used += (size_t)snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    used +=
+        (size_t)snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (int i = 0; i < rank; ++i) {
         used += (size_t)snprintf(header + used, sizeof header - used, "%lld,%s", (long long)shape[i],
                                  i + 1 < rank ? " " : "");
@@ -183,8 +203,8 @@ int npy_write(const char *path, enum dtype dtype, int rank, const int64_t *shape
     FILE *file = fopen(path, "wb");
     if (!file) return fail(why, "%s cannot be written: %s", path, strerror(errno));
     size_t element = dtype_bytes(dtype);
-    int good = fwrite(prefix, 1, sizeof prefix, file) == sizeof prefix && fwrite(header, 1, used, file) == used &&
-               fwrite(data, element, count, file) == count;
+    int good = fwrite(prefix, 1, sizeof prefix, file) == sizeof prefix &&
+               fwrite(header, 1, used, file) == used && fwrite(data, element, count, file) == count;
     if (fclose(file) != 0) good = 0;
     return good ? 0 : fail(why, "%s cannot be written to its end: %s", path, strerror(errno));
 }

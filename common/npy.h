@@ -24,7 +24,8 @@ struct npy {
 int npy_read(const char *path, struct npy *array, struct message *why);
 void npy_free(struct npy *array);
 
-// Writes count = product of shape elements of `dtype` (fp16, fp32 or fp64) from data. Returns 0, or -1 with a sentence.
+// Writes count = product of shape elements of `dtype` (fp16, fp32 or fp64) from data. Returns 0, or -1
+// with a sentence.
 int npy_write(const char *path, enum dtype dtype, int rank, const int64_t *shape, const void *data,
               struct message *why);
 

@@ -62,7 +62,7 @@ NUMBERS_FN double double_of_bits(uint64_t bits) { NUMBERS_BITS_AS(double, bits);
 // A narrow format has `dropped` fewer fraction bits than float's 23, and an exponent bias that is `rebias`
 // less than float's 127. Both are constants wherever these functions are called.
 
-// Rounds the magnitude of a finite float. A value past the format's largest comes out as a larger bit
+// Rounds the magnitude of a float that is no NaN. A value past the format's largest comes out as a larger bit
 // pattern, which the caller cuts down to infinity or to the largest finite value.
 NUMBERS_FN uint32_t narrow_magnitude(uint32_t magnitude, unsigned dropped, uint32_t rebias) {
     if (magnitude < (rebias + 1) << 23) {
@@ -90,11 +90,8 @@ NUMBERS_FN float float_rounded_to_odd(double value) {
     float nearest = (float)value;
     double error = value - (double)nearest;  // exact; NaN for infinity and NaN
     uint32_t bits = bits_of_float(nearest);
-    if (error == 0 || error != error)
-        return nearest;  // an infinity is what every narrower format makes of it, too
-    if (bits & 1) return nearest;
-    // A finite value that became infinite goes back to the largest float, which is odd and overflows again
-    // later.
+    if (error == 0 || error != error || bits & 1) return nearest;
+    // A finite value that became infinite goes back to the largest float, which is odd and overflows again.
     int away_from_zero = (error < 0) == (value < 0);
     return float_of_bits(away_from_zero ? bits + 1 : bits - 1);
 }

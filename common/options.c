@@ -60,14 +60,17 @@ static const struct {
     [OPTION_LAYOUT] = {"layout", "L", "order in memory: bhsd (default) or bshd, or four of them: q,k,v,o"},
     [OPTION_INPUTS] = {"inputs", "NAME", "what Q, K and V hold (below; default: normal)"},
     [OPTION_SEED] = {"seed", "S", "of the inputs (default: 1); the same numbers on every machine"},
-    [OPTION_LOAD] = {"load", "DIR", "read q.npy, k.npy, v.npy (and o.npy, lse.npy if there) in place of --inputs"},
+    [OPTION_LOAD] = {"load", "DIR",
+                     "read q.npy, k.npy, v.npy (and o.npy, lse.npy if there) in place of --inputs"},
     [OPTION_SAVE] = {"save", "DIR", "write inputs, reference and every kernel's o and lse as .npy"},
     [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
     [OPTION_BENCH] = {"bench", NULL, "time the kernels that are right"},
     [OPTION_PROFILE] = {"profile", NULL, "count memory traffic (cpu), or run under Nsight Compute (gpu)"},
-    [OPTION_SANITIZE] = {"sanitize", NULL, "five thread schedules, bit-equal results (cpu), or compute-sanitizer (gpu)"},
+    [OPTION_SANITIZE] = {"sanitize", NULL,
+                         "five thread schedules, bit-equal results (cpu), or compute-sanitizer (gpu)"},
     [OPTION_SWEEP] = {"sweep", NULL, "memory and time over a range of N, \"does not fit\" included"},
-    [OPTION_SCHEDULE] = {"schedule", "S", "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed"},
+    [OPTION_SCHEDULE] = {"schedule", "S",
+                         "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed"},
     [OPTION_JSON] = {"json", "FILE", "write the results there, too"},
     [OPTION_LIST] = {"list", NULL, "print the kernels, what each adds and what it supports"},
     [OPTION_HELP] = {"help", NULL, "print this"},
@@ -106,8 +109,8 @@ static void add_word(struct words *words, const char *word) {
 }
 
 // " Did you mean X?" if some word is near, else " Choose from X, Y, Z." (or what `otherwise` says).
-static void suggest(char *text, size_t bytes, const struct words *words, const char *prefix, const char *wrong,
-                    const char *otherwise) {
+static void suggest(char *text, size_t bytes, const struct words *words, const char *prefix,
+                    const char *wrong, const char *otherwise) {
     const char *nearest = NULL;
     int least = (int)strlen(wrong) / 3 + 2;
     if (least > LONGEST_WORD) least = LONGEST_WORD;
@@ -124,12 +127,14 @@ static void suggest(char *text, size_t bytes, const struct words *words, const c
     } else {
         size_t used = (size_t)snprintf(text, bytes, " Choose from");
         for (int i = 0; i < words->count && used < bytes; ++i)
-            used += (size_t)snprintf(text + used, bytes - used, "%s %s%s", i ? "," : "", prefix, words->word[i]);
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s %s%s", i ? "," : "", prefix, words->word[i]);
         if (used < bytes) snprintf(text + used, bytes - used, ".");
     }
 }
 
-static int unknown_value(const char *option, const char *value, const struct words *words, struct message *why) {
+static int unknown_value(const char *option, const char *value, const struct words *words,
+                         struct message *why) {
     char hint[600];
     suggest(hint, sizeof hint, words, "", value, NULL);
     return fail(why, "--%s does not know \"%.60s\".%s", option, value, hint);
@@ -168,7 +173,8 @@ static int parse_scale(const char *value, float *to, struct message *why) {
     double number = strtod(value, &end);
     if (end == value || *end != '\0' || *value == ' ')
         return fail(why, "--scale needs a number, not \"%.60s\".", value);
-    if (!isfinite(number) || !isfinite((float)number)) return fail(why, "--scale must be finite, not %.40s.", value);
+    if (!isfinite(number) || !isfinite((float)number))
+        return fail(why, "--scale must be finite, not %.40s.", value);
     *to = (float)number;
     return 0;
 }
@@ -226,7 +232,8 @@ static int parse_kernel(const char *value, const struct lab *lab, struct options
     if (!known) return unknown_value("kernel", value, &words, why);
     for (int i = 0; i < o->kernel_count; ++i)
         if (strcmp(o->kernel[i], value) == 0) return 0;  // asked for twice, run once
-    if (o->kernel_count == MAX_CHOSEN_KERNELS) return fail(why, "--kernel is given more than %d times.", MAX_CHOSEN_KERNELS);
+    if (o->kernel_count == MAX_CHOSEN_KERNELS)
+        return fail(why, "--kernel is given more than %d times.", MAX_CHOSEN_KERNELS);
     o->kernel[o->kernel_count++] = value;
     return 0;
 }
@@ -239,37 +246,78 @@ static int parse_path(const char *option, const char *value, const char **to, st
 
 // ---------------------------------------------------------------- the command line
 
-static int apply(enum option option, const char *value, const struct lab *lab, struct options *o, struct message *why) {
+static int apply(enum option option, const char *value, const struct lab *lab, struct options *o,
+                 struct message *why) {
     const char *name = table[option].name;
     switch (option) {
-    case OPTION_BATCH: o->given |= GIVEN_BATCH; return parse_int(name, value, 0, &o->batch, why);
-    case OPTION_HEADS: o->given |= GIVEN_HEADS; return parse_int(name, value, 1, &o->heads, why);
-    case OPTION_KV_HEADS: o->given |= GIVEN_KV_HEADS; return parse_int(name, value, 1, &o->kv_heads, why);
+    case OPTION_BATCH:
+        o->given |= GIVEN_BATCH;
+        return parse_int(name, value, 0, &o->batch, why);
+    case OPTION_HEADS:
+        o->given |= GIVEN_HEADS;
+        return parse_int(name, value, 1, &o->heads, why);
+    case OPTION_KV_HEADS:
+        o->given |= GIVEN_KV_HEADS;
+        return parse_int(name, value, 1, &o->kv_heads, why);
     case OPTION_SEQLEN:
         if (parse_int(name, value, 0, &o->seqlen_q, why) != 0) return -1;
         o->seqlen_k = o->seqlen_q, o->given |= GIVEN_SEQLEN_Q | GIVEN_SEQLEN_K;
         return 0;
-    case OPTION_SEQLEN_Q: o->given |= GIVEN_SEQLEN_Q; return parse_int(name, value, 0, &o->seqlen_q, why);
-    case OPTION_SEQLEN_K: o->given |= GIVEN_SEQLEN_K; return parse_int(name, value, 0, &o->seqlen_k, why);
-    case OPTION_DIM: o->given |= GIVEN_DIM; return parse_int(name, value, 1, &o->head_dim, why);
-    case OPTION_DTYPE: return parse_dtype(value, &o->dtype, why);
-    case OPTION_CAUSAL: o->causal = 1; return 0;
-    case OPTION_SCALE: o->given |= GIVEN_SCALE; return parse_scale(value, &o->scale, why);
-    case OPTION_LAYOUT: return parse_layout(value, o->layout, why);
-    case OPTION_INPUTS: o->given |= GIVEN_INPUTS; return parse_inputs(value, &o->inputs, why);
-    case OPTION_SEED: o->given |= GIVEN_SEED; return parse_u64(name, value, &o->seed, why);
-    case OPTION_LOAD: return parse_path(name, value, &o->load, why);
-    case OPTION_SAVE: return parse_path(name, value, &o->save, why);
-    case OPTION_KERNEL: return parse_kernel(value, lab, o, why);
-    case OPTION_BENCH: o->bench = 1; return 0;
-    case OPTION_PROFILE: o->profile = 1; return 0;
-    case OPTION_SANITIZE: o->sanitize = 1; return 0;
-    case OPTION_SWEEP: o->sweep = 1; return 0;
-    case OPTION_SCHEDULE: return parse_u64(name, value, &o->schedule, why);
-    case OPTION_JSON: return parse_path(name, value, &o->json, why);
-    case OPTION_LIST: o->list = 1; return 0;
-    case OPTION_HELP: o->help = 1; return 0;
-    case OPTION_COUNT: break;
+    case OPTION_SEQLEN_Q:
+        o->given |= GIVEN_SEQLEN_Q;
+        return parse_int(name, value, 0, &o->seqlen_q, why);
+    case OPTION_SEQLEN_K:
+        o->given |= GIVEN_SEQLEN_K;
+        return parse_int(name, value, 0, &o->seqlen_k, why);
+    case OPTION_DIM:
+        o->given |= GIVEN_DIM;
+        return parse_int(name, value, 1, &o->head_dim, why);
+    case OPTION_DTYPE:
+        return parse_dtype(value, &o->dtype, why);
+    case OPTION_CAUSAL:
+        o->causal = 1;
+        return 0;
+    case OPTION_SCALE:
+        o->given |= GIVEN_SCALE;
+        return parse_scale(value, &o->scale, why);
+    case OPTION_LAYOUT:
+        return parse_layout(value, o->layout, why);
+    case OPTION_INPUTS:
+        o->given |= GIVEN_INPUTS;
+        return parse_inputs(value, &o->inputs, why);
+    case OPTION_SEED:
+        o->given |= GIVEN_SEED;
+        return parse_u64(name, value, &o->seed, why);
+    case OPTION_LOAD:
+        return parse_path(name, value, &o->load, why);
+    case OPTION_SAVE:
+        return parse_path(name, value, &o->save, why);
+    case OPTION_KERNEL:
+        return parse_kernel(value, lab, o, why);
+    case OPTION_BENCH:
+        o->bench = 1;
+        return 0;
+    case OPTION_PROFILE:
+        o->profile = 1;
+        return 0;
+    case OPTION_SANITIZE:
+        o->sanitize = 1;
+        return 0;
+    case OPTION_SWEEP:
+        o->sweep = 1;
+        return 0;
+    case OPTION_SCHEDULE:
+        return parse_u64(name, value, &o->schedule, why);
+    case OPTION_JSON:
+        return parse_path(name, value, &o->json, why);
+    case OPTION_LIST:
+        o->list = 1;
+        return 0;
+    case OPTION_HELP:
+        o->help = 1;
+        return 0;
+    case OPTION_COUNT:
+        break;
     }
     return 0;
 }
@@ -287,7 +335,8 @@ static int unknown_option(const char *word, struct message *why) {
     struct words words = {.count = 0};
     for (int i = 0; i < OPTION_COUNT; ++i) add_word(&words, table[i].name);
     char bare[64], hint[200];
-    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word + strspn(word, "-"), "="), word + strspn(word, "-"));
+    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word + strspn(word, "-"), "="),
+             word + strspn(word, "-"));
     suggest(hint, sizeof hint, &words, "--", bare, "--help lists the options.");
     return fail(why, "There is no option %.60s.%s", word, hint);
 }
@@ -300,21 +349,27 @@ static int settle(struct options *o, const unsigned seen[OPTION_COUNT], struct m
         return fail(why, "--load reads the inputs from files; leave out %s.",
                     o->given & GIVEN_INPUTS ? "--inputs" : "--seed");
     if (o->sweep) {
-        const char *not_with = o->load                                             ? "--load"
-                               : o->save                                           ? "--save"
-                               : o->profile                                        ? "--profile"
-                               : o->sanitize                                       ? "--sanitize"
-                               : o->given & (GIVEN_SEQLEN_Q | GIVEN_SEQLEN_K)      ? "--seqlen"
-                                                                                   : NULL;
-        if (not_with) return fail(why, "--sweep goes through its own lengths and inputs; leave out %s.", not_with);
+        const char *not_with = o->load                                        ? "--load"
+                               : o->save                                      ? "--save"
+                               : o->profile                                   ? "--profile"
+                               : o->sanitize                                  ? "--sanitize"
+                               : o->given & (GIVEN_SEQLEN_Q | GIVEN_SEQLEN_K) ? "--seqlen"
+                                                                              : NULL;
+        if (not_with)
+            return fail(why, "--sweep goes through its own lengths and inputs; leave out %s.", not_with);
     }
-    if (o->profile && o->sanitize) return fail(why, "--profile and --sanitize are two runs; give one of them.");
+    if (o->profile && o->sanitize)
+        return fail(why, "--profile and --sanitize are two runs; give one of them.");
     if (!(o->given & GIVEN_KV_HEADS) && (o->given & GIVEN_HEADS)) o->kv_heads = o->heads;
     if (!(o->given & GIVEN_HEADS) && (o->given & GIVEN_KV_HEADS) && !o->load && o->heads % o->kv_heads != 0)
-        return fail(why, "--kv-heads is %d, but there are %d heads unless --heads says otherwise: give --heads as a "
-                         "multiple of %d.", o->kv_heads, o->heads, o->kv_heads);
+        return fail(
+            why,
+            "--kv-heads is %d, but there are %d heads unless --heads says otherwise: give --heads as a "
+            "multiple of %d.",
+            o->kv_heads, o->heads, o->kv_heads);
     if (!o->load && o->heads % o->kv_heads != 0)
-        return fail(why, "--heads must be a multiple of --kv-heads: %d is not a multiple of %d.", o->heads, o->kv_heads);
+        return fail(why, "--heads must be a multiple of --kv-heads: %d is not a multiple of %d.", o->heads,
+                    o->kv_heads);
     if (!(o->given & GIVEN_SCALE)) o->scale = (float)(1 / sqrt(o->head_dim));
     return 0;
 }
@@ -329,7 +384,8 @@ int options_parse(int argc, char **argv, const struct lab *lab, const struct sha
     for (int i = 1; i < argc; ++i) {
         const char *word = argv[i];
         if (strncmp(word, "--", 2) != 0)
-            return fail(why, "\"%.60s\" is not an option; options begin with --, and --help lists them.", word);
+            return fail(why, "\"%.60s\" is not an option; options begin with --, and --help lists them.",
+                        word);
         size_t length = strcspn(word + 2, "=");
         enum option option = find_option(word + 2, length);
         if (option == OPTION_COUNT) return unknown_option(word, why);
@@ -358,16 +414,19 @@ void options_print_help(FILE *out, const struct lab *lab, const struct shape *sh
         snprintf(left, sizeof left, "--%s %s", table[i].name, table[i].value ? table[i].value : "");
         fprintf(out, "  %-15s %s\n", left, table[i].text);
     }
-    fprintf(out, "\nDefault shape here: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d\n\nInputs:\n",
+    fprintf(out,
+            "\nDefault shape here: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d\n\nInputs:\n",
             shape->batch, shape->heads, shape->kv_heads, shape->seqlen, shape->head_dim);
     for (int i = 0; i < INPUTS_COUNT; ++i)
         fprintf(out, "  %-11s %s\n", inputs_name((enum input_kind)i), inputs_purpose((enum input_kind)i));
-    fprintf(out,
-            "\nExit code: 0 all right; 1 a wrong result; 2 a request that makes no sense or that no kernel supports;\n"
-            "77 skipped (no GPU, or too old a one).\n\n"
-            "Example: causal attention, 300 queries at the end of 500 keys, six heads sharing two of K and V:\n"
-            "  %s --heads 6 --kv-heads 2 --seqlen-q 300 --seqlen-k 500 --dim 64 --causal\n",
-            lab->name);
+    fprintf(
+        out,
+        "\nExit code: 0 all right; 1 a wrong result; 2 a request that makes no sense or that no kernel "
+        "supports;\n"
+        "77 skipped (no GPU, or too old a one).\n\n"
+        "Example: causal attention, 300 queries at the end of 500 keys, six heads sharing two of K and V:\n"
+        "  %s --heads 6 --kv-heads 2 --seqlen-q 300 --seqlen-k 500 --dim 64 --causal\n",
+        lab->name);
 }
 
 void options_print_list(FILE *out, const struct lab *lab) {

@@ -31,11 +31,11 @@ struct options {
     int batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim;
     enum dtype dtype;
     int causal;
-    float scale;  // 1 / sqrt(head_dim) unless GIVEN_SCALE
+    float scale;            // 1 / sqrt(head_dim) unless GIVEN_SCALE
     enum layout layout[4];  // of q, k, v and o
     enum input_kind inputs;
     uint64_t seed;
-    const char *load, *save, *json;  // null: not given
+    const char *load, *save, *json;          // null: not given
     const char *kernel[MAX_CHOSEN_KERNELS];  // names from the lab's table; none: all
     int kernel_count;
     int bench, profile, sanitize, sweep, list, help;
@@ -43,10 +43,10 @@ struct options {
     unsigned given;     // bits of enum given
 };
 
-// Reads a command line for this lab; `shape` is what holds for what is not said. Returns 0, or -1 with one sentence:
-// what is wrong, and the nearest right word. --help and --list end the reading at once.
-int options_parse(int argc, char **argv, const struct lab *lab, const struct shape *shape, struct options *options,
-                  struct message *why);
+// Reads a command line for this lab; `shape` is what holds for what is not said. Returns 0, or -1 with one
+// sentence: what is wrong, and the nearest right word. --help and --list end the reading at once.
+int options_parse(int argc, char **argv, const struct lab *lab, const struct shape *shape,
+                  struct options *options, struct message *why);
 
 // The manual that --help prints, and the table that --list prints.
 void options_print_help(FILE *out, const struct lab *lab, const struct shape *shape);

@@ -7,10 +7,10 @@
 // How many workers parallel_for uses at most: the machine's hardware threads, 1 ... 64.
 int parallel_workers(void);
 
-// Calls work(context, item, worker) once for each item 0 ... items - 1, in any order, on up to parallel_workers()
-// threads. `worker` (0 ... parallel_workers() - 1) is the calling thread's own number: it selects scratch memory.
-// A result must depend on the item alone, so that it is the same whatever the number of threads. Returns when all
-// items are done. If threads cannot be made, the caller does the work alone.
+// Calls work(context, item, worker) once for each item 0 ... items - 1, in any order, on up to
+// parallel_workers() threads. `worker` (0 ... parallel_workers() - 1) is the calling thread's own number: it
+// selects scratch memory. A result must depend on the item alone, so that it is the same whatever the number
+// of threads. Returns when all items are done. If threads cannot be made, the caller does the work alone.
 void parallel_for(int64_t items, void (*work)(void *context, int64_t item, int worker), void *context);
 
 #endif

@@ -26,7 +26,9 @@ static struct tensor *tensor_at(struct attention *a, int which) {
     return which == Q ? &a->q : which == K ? &a->k : which == V ? &a->v : &a->o;
 }
 
-static int heads_of(const struct attention *a, int which) { return which == Q || which == O ? a->heads : a->kv_heads; }
+static int heads_of(const struct attention *a, int which) {
+    return which == Q || which == O ? a->heads : a->kv_heads;
+}
 static int tokens_of(const struct attention *a, int which) {
     return which == Q || which == O ? a->seqlen_q : a->seqlen_k;
 }
@@ -40,11 +42,14 @@ static int allocate(struct problem *p, struct message *why) {
         need += (double)a->batch * heads_of(a, i) * tokens_of(a, i) * a->head_dim * dtype_bytes(a->dtype);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (need > memory * 0.9)
-        return fail(why, "This shape needs %.1f GB of host memory for q, k, v, o and lse; the machine has %.1f GB. "
-                         "Choose a smaller one.", need / 1e9, memory / 1e9);
+        return fail(
+            why,
+            "This shape needs %.1f GB of host memory for q, k, v, o and lse; the machine has %.1f GB. "
+            "Choose a smaller one.",
+            need / 1e9, memory / 1e9);
     for (int i = 0; i < TENSORS; ++i) {
-        p->bytes[i] = (size_t)a->batch * (size_t)heads_of(a, i) * (size_t)tokens_of(a, i) * (size_t)a->head_dim *
-                      (size_t)dtype_bytes(a->dtype);
+        p->bytes[i] = (size_t)a->batch * (size_t)heads_of(a, i) * (size_t)tokens_of(a, i) *
+                      (size_t)a->head_dim * (size_t)dtype_bytes(a->dtype);
         void *data = malloc(p->bytes[i] ? p->bytes[i] : 1);
         *tensor_at(a, i) = tensor_view(data, p->layout[i], heads_of(a, i), tokens_of(a, i), a->head_dim);
         if (!data) return fail(why, "There is no memory left for %.1f GB of inputs.", need / 1e9);
@@ -61,7 +66,8 @@ void problem_free(struct problem *p) {
     memset(p, 0, sizeof *p);
 }
 
-// Calls visit for each element in file order (batch, head, token, column): where it lies in memory, and in the file.
+// Calls visit for each element in file order (batch, head, token, column): where it lies in memory, and in
+// the file.
 static void for_each(const struct attention *a, struct tensor t, int which,
                      void (*visit)(void *context, int64_t in_memory, int64_t in_file), void *context) {
     int64_t n = 0;
@@ -122,8 +128,10 @@ static int load_array(const char *folder, const char *name, int rank, int option
     if (npy_read(path, array, why) != 0) return -1;
     if (array->dtype == DTYPE_FP64 && !optional) {
         npy_free(array);
-        return fail(why, "%s has dtype float64 ('f8'); q, k and v are read as float16 or float32: save it with "
-                         ".astype(np.float32).", path);
+        return fail(why,
+                    "%s has dtype float64 ('f8'); q, k and v are read as float16 or float32: save it with "
+                    ".astype(np.float32).",
+                    path);
     }
     if (array->rank == rank) return 0;
     int found = array->rank;
@@ -135,22 +143,27 @@ static int load_array(const char *folder, const char *name, int rank, int option
 static void shape_text(const struct npy *array, char *text, size_t bytes) {
     size_t used = (size_t)snprintf(text, bytes, "(");
     for (int i = 0; i < array->rank && used < bytes; ++i)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", i ? ", " : "", (long long)array->shape[i]);
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%lld", i ? ", " : "", (long long)array->shape[i]);
     if (used < bytes) snprintf(text + used, bytes - used, ")");
 }
 
-static int disagree(const char *left, const struct npy *l, const char *right, const struct npy *r, const char *what,
-                    struct message *why) {
+static int disagree(const char *left, const struct npy *l, const char *right, const struct npy *r,
+                    const char *what, struct message *why) {
     char l_shape[128], r_shape[128];
     shape_text(l, l_shape, sizeof l_shape);
     shape_text(r, r_shape, sizeof r_shape);
-    return fail(why, "%s.npy is %s and %s.npy is %s: these shapes disagree (%s).", left, l_shape, right, r_shape, what);
+    return fail(why, "%s.npy is %s and %s.npy is %s: these shapes disagree (%s).", left, l_shape, right,
+                r_shape, what);
 }
 
-static int set_from_file(const char *option, int bit, unsigned given, int *size, int64_t in_file, struct message *why) {
-    if (in_file > INT32_MAX) return fail(why, "The files hold %lld for --%s; that is too large.", (long long)in_file, option);
+static int set_from_file(const char *option, int bit, unsigned given, int *size, int64_t in_file,
+                         struct message *why) {
+    if (in_file > INT32_MAX)
+        return fail(why, "The files hold %lld for --%s; that is too large.", (long long)in_file, option);
     if ((given & (unsigned)bit) && *size != in_file)
-        return fail(why, "--%s is %d, but the files hold %lld; leave the option out.", option, *size, (long long)in_file);
+        return fail(why, "--%s is %d, but the files hold %lld; leave the option out.", option, *size,
+                    (long long)in_file);
     *size = (int)in_file;
     return 0;
 }
@@ -158,7 +171,8 @@ static int set_from_file(const char *option, int bit, unsigned given, int *size,
 static int shape_from_files(const struct options *o, const struct npy file[3], struct attention *a,
                             struct message *why) {
     const int64_t *q = file[Q].shape, *k = file[K].shape, *v = file[V].shape;
-    if (memcmp(k, v, 4 * sizeof *k) != 0) return disagree("k", &file[K], "v", &file[V], "they must be equal", why);
+    if (memcmp(k, v, 4 * sizeof *k) != 0)
+        return disagree("k", &file[K], "v", &file[V], "they must be equal", why);
     if (q[0] != k[0]) return disagree("q", &file[Q], "k", &file[K], "the batch (first) must be equal", why);
     if (q[3] != k[3]) return disagree("q", &file[Q], "k", &file[K], "the head_dim (last) must be equal", why);
     if (k[1] == 0 || q[1] == 0 || q[1] % k[1] != 0)
@@ -179,13 +193,15 @@ static int shape_from_files(const struct options *o, const struct npy file[3], s
 
 static int load_inputs(const struct options *o, struct problem *p, struct message *why) {
     struct stat info;
-    if (stat(o->load, &info) != 0) return fail(why, "The folder %s of --load cannot be opened: %s.", o->load, strerror(errno));
-    if (!S_ISDIR(info.st_mode)) return fail(why, "%s is a file; --load takes the folder that holds q.npy, k.npy and v.npy.",
-                                            o->load);
+    if (stat(o->load, &info) != 0)
+        return fail(why, "The folder %s of --load cannot be opened: %s.", o->load, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return fail(why, "%s is a file; --load takes the folder that holds q.npy, k.npy and v.npy.", o->load);
     struct npy file[3];
     memset(file, 0, sizeof file);
     int status = 0;
-    for (int i = Q; i <= V && status == 0; ++i) status = load_array(o->load, tensor_file[i], 4, 0, &file[i], why);
+    for (int i = Q; i <= V && status == 0; ++i)
+        status = load_array(o->load, tensor_file[i], 4, 0, &file[i], why);
     if (status == 0) status = shape_from_files(o, file, &p->host, why);
     if (status == 0) status = allocate(p, why);
     for (int i = Q; i <= V && status == 0; ++i) {
@@ -217,10 +233,12 @@ int problem_make(const struct options *o, struct problem *p, struct message *why
 
 // ---------------------------------------------------------------- reference
 
-// Puts the examined rows of a loaded array in the place of the computed values, after a look at whether it can be the
-// answer to these inputs at all. Returns 1 if it was taken, 0 if there is no such file, -1 with a sentence.
-static int take_loaded(const struct options *o, struct problem *p, const char *name, int columns, double floor,
-                       double *computed, const double *plain, double *rounding, struct message *why) {
+// Puts the examined rows of a loaded array in the place of the computed values, after a look at whether
+// it can be the answer to these inputs at all. Returns 1 if it was taken, 0 if there is no such file, -1
+// with a sentence.
+static int take_loaded(const struct options *o, struct problem *p, const char *name, int columns,
+                       double floor, double *computed, const double *plain, double *rounding,
+                       struct message *why) {
     const struct attention *a = &p->host;
     struct npy file;
     if (load_array(o->load, name, columns ? 4 : 3, 1, &file, why) != 0) return -1;
@@ -229,7 +247,8 @@ static int take_loaded(const struct options *o, struct problem *p, const char *n
     if (memcmp(file.shape, want, (size_t)file.rank * sizeof *want) != 0) {
         struct npy q = {.rank = file.rank};
         memcpy(q.shape, want, sizeof want);
-        int status = disagree(name, &file, "q", &q, columns ? "o must be like q" : "lse must be like q without head_dim", why);
+        int status = disagree(name, &file, "q", &q,
+                              columns ? "o must be like q" : "lse must be like q without head_dim", why);
         npy_free(&file);
         return status;
     }
@@ -251,12 +270,16 @@ static int take_loaded(const struct options *o, struct problem *p, const char *n
         }
     *rounding = largest * dtype_unit_roundoff(file.dtype);
     npy_free(&file);
-    // A framework that computed it in the storage type may be as far off as the plain implementation, twice over.
+    // A framework that computed it in the storage type may be as far off as the plain
+    // implementation, twice over.
     double bound = 2 * plain_distance + *rounding + floor;
     if (kinds_differ || !(distance <= bound))
-        return fail(why, "%s/%s.npy is not the answer to q, k, v there: it differs by %.3g from the reference (%.3g would "
-                         "pass). Was it made with the same --causal and --scale? Give them, or remove the file: it is "
-                         "computed then.", o->load, name, kinds_differ ? (double)INFINITY : distance, bound);
+        return fail(
+            why,
+            "%s/%s.npy is not the answer to q, k, v there: it differs by %.3g from the reference (%.3g would "
+            "pass). Was it made with the same --causal and --scale? Give them, or remove the file: it is "
+            "computed then.",
+            o->load, name, kinds_differ ? (double)INFINITY : distance, bound);
     return 1;
 }
 
@@ -264,13 +287,15 @@ int problem_reference(const struct options *o, struct problem *p, struct message
     const struct attention *a = &p->host;
     if (rows_choose(a, REFERENCE_BUDGET, &p->rows) != 0 || reference_forward(a, &p->rows, &p->reference) != 0)
         return fail(why, "There is no memory left for the reference; choose a smaller shape.");
-    // An answer to inputs that had to be rounded is the answer to other inputs: ours is the one to check against.
+    // An answer to inputs that had to be rounded is the answer to other inputs: ours is the one
+    // to check against.
     if (!o->load || p->inputs_rounded) return 0;
     struct reference *r = &p->reference;
-    int took = take_loaded(o, p, "o", a->head_dim, 0, r->o, r->plain_o, &p->o_rounding, why);
+    int took = take_loaded(o, p, "o", a->head_dim, fp32_floor(r->o, p->rows.count * a->head_dim, 0), r->o,
+                           r->plain_o, &p->o_rounding, why);
     if (took < 0) return -1;
     p->o_loaded = took;
-    double floor = lse_floor(r->lse, p->rows.count);
+    double floor = fp32_floor(r->lse, p->rows.count, 1);
     took = take_loaded(o, p, "lse", 0, floor, r->lse, r->plain_lse, &p->lse_rounding, why);
     if (took < 0) return -1;
     p->lse_loaded = took;

@@ -1,5 +1,6 @@
-// problem.h - one case on the host: its shape, its inputs (made or loaded), its reference; and the folder of .npy files
-// that a case is read from and written to. No kernel is needed for any of it: tests/ground_truth uses it alone.
+// problem.h - one case on the host: its shape, its inputs (made or loaded), its reference; and the folder of
+// .npy files that a case is read from and written to. No kernel is needed for any of it: tests/ground_truth
+// uses it alone.
 //
 // The folder: q k v [batch][heads or kv_heads][seqlen][head_dim] in float16 or float32, o like q and lse
 // [batch][heads][seqlen_q] also in float64; all in C order. o and lse may be missing: they are computed.
@@ -11,11 +12,11 @@
 #include "reference.h"
 
 struct problem {
-    struct attention host;  // the case with host pointers, in the layouts asked for; o and lse: room for a kernel's
+    struct attention host;  // the case in host memory, in the layouts asked for; o and lse: a kernel's results
     size_t bytes[4];        // of q, k, v and o
     enum layout layout[4];
-    int inputs_finite;      // no NaN or infinity in q, k and v
-    int inputs_rounded;     // loaded q, k or v held numbers that the storage type cannot: they were rounded
+    int inputs_finite;   // no NaN or infinity in q, k and v
+    int inputs_rounded;  // loaded q, k or v held numbers that the storage type cannot: they were rounded
 
     struct rows rows;            // the rows that are checked
     struct reference reference;  // for these rows; o and lse replaced by the loaded ones if there were any
@@ -26,20 +27,22 @@ struct problem {
 // A tensor of that many elements in that order in memory.
 struct tensor tensor_view(void *data, enum layout layout, int heads, int seqlen, int head_dim);
 
-// Makes the case that the options describe: inputs generated, or loaded with the shape taken from the files. The
-// reference is not computed yet. Returns 0, or -1 with a sentence (bad file, shapes that disagree, no memory).
+// Makes the case that the options describe: inputs generated, or loaded with the shape taken from the
+// files. The reference is not computed yet. Returns 0, or -1 with a sentence (bad file, shapes that
+// disagree, no memory).
 int problem_make(const struct options *options, struct problem *problem, struct message *why);
 
-// Chooses the rows and computes (or loads) their reference. Returns 0, or -1 with a sentence: no memory, or a loaded o
-// or lse that is not the answer to the loaded q, k, v under these options.
+// Chooses the rows and computes (or loads) their reference. Returns 0, or -1 with a sentence: no memory, or a
+// loaded o or lse that is not the answer to the loaded q, k, v under these options.
 int problem_reference(const struct options *options, struct problem *problem, struct message *why);
 
-// Writes q, k, v (float16, or float32 for bf16 and fp32, exact either way) and, if the reference covers all rows, o and
-// lse as float64. Makes the folder if it is missing. Returns 0, or -1 with a sentence.
+// Writes q, k, v (float16, or float32 for bf16 and fp32, exact either way) and, if the reference covers all
+// rows, o and lse as float64. Makes the folder if it is missing. Returns 0, or -1 with a sentence.
 int problem_save(const struct problem *problem, const char *folder, struct message *why);
 
 // Writes what a kernel left in host.o and host.lse as o_NAME.npy and lse_NAME.npy into an existing folder.
-int problem_save_result(const struct problem *problem, const char *folder, const char *name, struct message *why);
+int problem_save_result(const struct problem *problem, const char *folder, const char *name,
+                        struct message *why);
 
 void problem_free(struct problem *problem);
 

@@ -6,8 +6,8 @@
 
 #include "parallel.h"
 
-// Sixteen keys (or sixteen columns of V) are worked on at once: their sums stay in registers, and no sum is split, so
-// the order of additions, hence the result, is the same on every machine.
+// Sixteen keys (or sixteen columns of V) are worked on at once: their sums stay in registers, and no sum is
+// split, so the order of additions, hence the result, is the same on every machine.
 enum { LANES = 16, ROWS_PER_CHUNK = 64, MIN_SAMPLE = 64 };
 
 static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -58,11 +58,11 @@ void rows_free(struct rows *rows) {
 
 // ---------------------------------------------------------------- one head, unpacked
 
-// Storage types are subsets of fp32, so a head of K and V unpacked to fp32 serves the double computation (which widens
-// it again, exactly) and the plain one.
+// Storage types are subsets of fp32, so a head of K and V unpacked to fp32 serves the double computation
+// (which widens it again, exactly) and the plain one.
 struct head {
-    float *k;  // [seqlen_k / LANES][head_dim][LANES]: LANES keys side by side
-    float *v;  // [seqlen_k][columns], columns = head_dim rounded up to LANES
+    float *k;                // [seqlen_k / LANES][head_dim][LANES]: LANES keys side by side
+    float *v;                // [seqlen_k][columns], columns = head_dim rounded up to LANES
     int64_t batch, kv_head;  // what is in there now; batch -1: nothing
     int v_nonzero;
 };
@@ -72,12 +72,14 @@ static const void *row_of(struct tensor t, int64_t batch, int64_t head, int64_t 
            (size_t)(batch * t.stride_batch + head * t.stride_head + i * t.stride_row) * element_bytes;
 }
 
-static void unpack_row(const struct attention *a, struct tensor t, int64_t batch, int64_t head, int64_t i, float *to) {
+static void unpack_row(const struct attention *a, struct tensor t, int64_t batch, int64_t head, int64_t i,
+                       float *to) {
     const void *from = row_of(t, batch, head, i, dtype_bytes(a->dtype));
     for (int c = 0; c < a->head_dim; ++c) to[c] = (float)number_load(a->dtype, from, c);
 }
 
-static void unpack_head(const struct attention *a, int64_t batch, int64_t kv_head, struct head *h, float *row) {
+static void unpack_head(const struct attention *a, int64_t batch, int64_t kv_head, struct head *h,
+                        float *row) {
     if (h->batch == batch && h->kv_head == kv_head) return;
     int64_t columns = round_up(a->head_dim, LANES);
     h->batch = batch, h->kv_head = kv_head, h->v_nonzero = 0;
@@ -94,23 +96,25 @@ static void unpack_head(const struct attention *a, int64_t batch, int64_t kv_hea
 // The two products of one row, in double and in fp32. One text for both: only the type of the sums differs.
 //   dots:     s[j] = sum_c x[c] k[j][c]        for j < n (and a few more lanes, never used)
 //   weighted: o[c] = sum_{j<n} p[j] v[j][c]
-#define DEFINE_PRODUCTS(real)                                                                                  \
-    static void dots_##real(const float *x, const float *k, int head_dim, int64_t n, real *s) {                \
-        for (int64_t j = 0; j < n; j += LANES, k += (int64_t)LANES * head_dim) {                               \
-            real sum[LANES] = {0};                                                                             \
-            for (int c = 0; c < head_dim; ++c)                                                                 \
-                for (int lane = 0; lane < LANES; ++lane) sum[lane] += (real)x[c] * (real)k[c * LANES + lane];  \
-            memcpy(s + j, sum, sizeof sum);                                                                    \
-        }                                                                                                      \
-    }                                                                                                          \
-    static void weighted_##real(const real *p, const float *v, int head_dim, int64_t n, real *o) {             \
-        int64_t columns = round_up(head_dim, LANES);                                                           \
-        for (int64_t c = 0; c < columns; c += LANES) {                                                         \
-            real sum[LANES] = {0};                                                                             \
-            for (int64_t j = 0; j < n; ++j)                                                                    \
-                for (int lane = 0; lane < LANES; ++lane) sum[lane] += p[j] * (real)v[j * columns + c + lane];  \
-            memcpy(o + c, sum, sizeof sum);                                                                    \
-        }                                                                                                      \
+#define DEFINE_PRODUCTS(real)                                                                                \
+    static void dots_##real(const float *x, const float *k, int head_dim, int64_t n, real *s) {              \
+        for (int64_t j = 0; j < n; j += LANES, k += (int64_t)LANES * head_dim) {                             \
+            real sum[LANES] = {0};                                                                           \
+            for (int c = 0; c < head_dim; ++c)                                                               \
+                for (int lane = 0; lane < LANES; ++lane)                                                     \
+                    sum[lane] += (real)x[c] * (real)k[c * LANES + lane];                                     \
+            memcpy(s + j, sum, sizeof sum);                                                                  \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void weighted_##real(const real *p, const float *v, int head_dim, int64_t n, real *o) {           \
+        int64_t columns = round_up(head_dim, LANES);                                                         \
+        for (int64_t c = 0; c < columns; c += LANES) {                                                       \
+            real sum[LANES] = {0};                                                                           \
+            for (int64_t j = 0; j < n; ++j)                                                                  \
+                for (int lane = 0; lane < LANES; ++lane)                                                     \
+                    sum[lane] += p[j] * (real)v[j * columns + c + lane];                                     \
+            memcpy(o + c, sum, sizeof sum);                                                                  \
+        }                                                                                                    \
     }
 DEFINE_PRODUCTS(double)
 DEFINE_PRODUCTS(float)
@@ -120,15 +124,17 @@ DEFINE_PRODUCTS(float)
 // Memory of one worker; each pointer is into one block.
 struct scratch {
     struct head head;
-    float *x, *row;                // one row of Q; one row of K on its way into head.k
-    double *s, *o;                 // [seqlen_k + LANES], [columns]
-    float *plain_s, *plain_o;      // the same
+    float *x, *row;            // one row of Q; one row of K on its way into head.k
+    double *s, *o;             // [seqlen_k + LANES], [columns]
+    float *plain_s, *plain_o;  // the same
     void *block;
 };
 
 static int scratch_make(const struct attention *a, struct scratch *w) {
-    size_t columns = (size_t)round_up(a->head_dim, LANES), keys = (size_t)round_up(a->seqlen_k, LANES) + LANES;
-    size_t doubles = keys + columns, floats = keys * (size_t)a->head_dim + keys * columns + keys + 3 * columns;
+    size_t columns = (size_t)round_up(a->head_dim, LANES),
+           keys = (size_t)round_up(a->seqlen_k, LANES) + LANES;
+    size_t doubles = keys + columns,
+           floats = keys * (size_t)a->head_dim + keys * columns + keys + 3 * columns;
     // Zero-filled: lanes past the last key or column hold 0, not what was there before.
     w->block = calloc(1, doubles * sizeof(double) + floats * sizeof(float));
     if (!w->block) return -1;
@@ -251,8 +257,8 @@ void reference_free(struct reference *out) {
 
 // ---------------------------------------------------------------- backward
 
-// Two sweeps, each writing only its own rows, so no sum is ever shared between threads: one over queries (LSE, delta,
-// dQ), one over keys (dK, dV), which works the probabilities out once more.
+// Two sweeps, each writing only its own rows, so no sum is ever shared between threads: one over queries
+// (LSE, delta, dQ), one over keys (dK, dV), which works the probabilities out once more.
 struct backward {
     const struct attention *a;
     struct tensor d_o;
@@ -305,7 +311,8 @@ static void backward_key(void *context, int64_t row, int worker) {
     const struct backward *b = context;
     const struct attention *a = b->a;
     size_t bytes = dtype_bytes(a->dtype);
-    int64_t j = row % a->seqlen_k, kv_head = row / a->seqlen_k % a->kv_heads, batch = row / a->seqlen_k / a->kv_heads;
+    int64_t j = row % a->seqlen_k, kv_head = row / a->seqlen_k % a->kv_heads,
+            batch = row / a->seqlen_k / a->kv_heads;
     double *dk = b->dk + row * a->head_dim, *dv = b->dv + row * a->head_dim;
     for (int c = 0; c < a->head_dim; ++c) dk[c] = dv[c] = 0;
     const void *k = row_of(a->k, batch, kv_head, j, bytes), *v = row_of(a->v, batch, kv_head, j, bytes);

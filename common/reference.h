@@ -1,8 +1,9 @@
 // reference.h - what the right answer is, and how far from it an honest kernel may be.
 //
-// The reference works in double from the inputs as they are stored (already rounded to a->dtype). Beside it runs the
-// "plain implementation": what three separate kernels do in the same storage type (lecture 25, section 1.2). Its error
-// against the reference is the yardstick of compare.h; no tolerance in this repository is a number someone picked.
+// The reference works in double from the inputs as they are stored (already rounded to a->dtype). Beside it
+// runs the "plain implementation": what three separate kernels do in the same storage type (lecture 25,
+// section 1.2). Its error against the reference is the yardstick of compare.h; no tolerance in this
+// repository is a number someone picked.
 //
 // `a` holds host pointers in this file: the host's mirror of what a kernel gets, of any strides.
 #ifndef REFERENCE_H
@@ -17,41 +18,44 @@ struct rows {
     int64_t *index;  // null: every row, count == total
 };
 
-// Multiply-adds that one product of the reference may cost (about a second on two cores with everything around it);
-// a bigger problem is examined on a sample of its rows, each of them in full.
+// Multiply-adds that one product of the reference may cost (about a second on two cores with everything
+// around it); a bigger problem is examined on a sample of its rows, each of them in full.
 #define REFERENCE_BUDGET ((double)(1LL << 30))
 
-// Chooses the rows to examine: all of them, or, past the budget, a sample that is the same on every machine and holds
-// the first and last row of the first and last head. At least 64 rows. Returns 0, or -1 without memory.
+// Chooses the rows to examine: all of them, or, past the budget, a sample that is the same on every
+// machine and holds the first and last row of the first and last head. At least 64 rows. Returns 0, or
+// -1 without memory.
 int rows_choose(const struct attention *a, double budget, struct rows *rows);
 void rows_free(struct rows *rows);
 static inline int64_t rows_at(const struct rows *rows, int64_t n) { return rows->index ? rows->index[n] : n; }
 
 struct reference {
-    double *o;          // [rows.count][head_dim]
-    double *lse;        // [rows.count]
-    double *plain_o;    // the same by the plain implementation
+    double *o;        // [rows.count][head_dim]
+    double *lse;      // [rows.count]
+    double *plain_o;  // the same by the plain implementation
     double *plain_lse;
-    int has_signal;     // some examined query sees a key whose head of V is not all zero: then O is not all zero
+    int has_signal;  // some examined query sees a key whose head of V is not all zero: then O is not all zero
 };
 
-// Forward pass, for the chosen rows. A query without keys gives O = 0 and LSE = -inf. Masked keys are never looked at,
-// so NaN in them changes nothing; a visible NaN reaches the result. Threaded, the result does not depend on how.
-// Returns 0, or -1 without memory.
+// Forward pass, for the chosen rows. A query without keys gives O = 0 and LSE = -inf. Masked keys are never
+// looked at, so NaN in them changes nothing; a visible NaN reaches the result. Threaded, the result does not
+// depend on how. Returns 0, or -1 without memory.
 //
-// The plain implementation: scores accumulated in fp32, scaled, rounded to the storage type; softmax of them in fp32;
-// P rounded to the storage type; P V accumulated in fp32, rounded to the storage type; LSE in fp32 from the rounded
-// scores. In the 8-bit types, where no one keeps scores, scores stay in fp32, and P = exp(s - max) is multiplied by 256
-// before it is rounded (so that small probabilities are not lost below e4m3's 2^-9) and O divided by 256 times the sum.
+// The plain implementation: scores accumulated in fp32, scaled, rounded to the storage type; softmax of them
+// in fp32; P rounded to the storage type; P V accumulated in fp32, rounded to the storage type; LSE in fp32
+// from the rounded scores. In the 8-bit types, where no one keeps scores, scores stay in fp32, and
+// P = exp(s - max) is multiplied by 256 before it is rounded (so that small probabilities are not lost below
+// e4m3's 2^-9) and O divided by 256 times the sum.
 int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out);
 void reference_free(struct reference *out);
 
-// Backward pass: gradients of sum(O * dO) for every element, in double, (batch, head, seq, dim) order, contiguous:
-// dq [batch][heads][seqlen_q][head_dim], dk and dv [batch][kv_heads][seqlen_k][head_dim], all overwritten.
-// `d_o` is a host tensor of type a->dtype, shaped like O. dK and dV sum over the query heads that share a KV head.
-// A query without keys contributes nothing and its dQ is 0. Returns 0, or -1 without memory.
+// Backward pass: gradients of sum(O * dO) for every element, in double, (batch, head, seq, dim) order,
+// contiguous: dq [batch][heads][seqlen_q][head_dim], dk and dv [batch][kv_heads][seqlen_k][head_dim],
+// all overwritten. `d_o` is a host tensor of type a->dtype, shaped like O. dK and dV sum over the query
+// heads that share a KV head. A query without keys contributes nothing and its dQ is 0. Returns 0, or
+// -1 without memory.
 //     P = exp(S - LSE)   dV = P^T dO   dP = dO V^T   delta_i = sum_j P_ij dP_ij   dS = P (dP - delta)
-//     dQ = scale dS K    dK = scale dS^T Q                                     (FlashAttention-2, algorithm 2)
+//     dQ = scale dS K    dK = scale dS^T Q                             (FlashAttention-2, algorithm 2)
 int reference_backward(const struct attention *a, struct tensor d_o, double *dq, double *dk, double *dv);
 
 #endif

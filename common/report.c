@@ -19,7 +19,9 @@ static int width_of(const char *text) {
     return width;
 }
 
-static char *cell_at(const struct table *t, int row, int column) { return t->cell[row * t->columns + column]; }
+static char *cell_at(const struct table *t, int row, int column) {
+    return t->cell[row * t->columns + column];
+}
 
 static int table_make(struct table *t, int rows, const char *const *head) {
     memset(t, 0, sizeof *t);
@@ -62,7 +64,8 @@ static void layout_text(const struct options *o, char text[32]) {
     if (l[0] == l[1] && l[1] == l[2] && l[2] == l[3])
         snprintf(text, 32, "%s", layout_name(l[0]));
     else
-        snprintf(text, 32, "%s,%s,%s,%s", layout_name(l[0]), layout_name(l[1]), layout_name(l[2]), layout_name(l[3]));
+        snprintf(text, 32, "%s,%s,%s,%s", layout_name(l[0]), layout_name(l[1]), layout_name(l[2]),
+                 layout_name(l[3]));
 }
 
 void report_print_configuration(FILE *out, const struct report *r) {
@@ -80,16 +83,20 @@ void report_print_configuration(FILE *out, const struct report *r) {
         fprintf(out, "seqlen swept");
     else
         fprintf(out, "seqlen-q %d, seqlen-k %d", a->seqlen_q, a->seqlen_k);
-    fprintf(out, ", dim %d, %s, %s, scale %.6g, layout %s, inputs %s; %s backend: %s", a->head_dim, dtype_name(a->dtype),
-            a->causal ? "causal" : "full", a->scale, layout, inputs, ON_CPU ? "cpu" : "gpu", r->device->name);
-    if (!ON_CPU) fprintf(out, " (compute capability %d.%d, %d SMs)", r->device->major, r->device->minor,
-                         r->device->multiprocessors);
+    fprintf(out, ", dim %d, %s, %s, scale %.6g, layout %s, inputs %s; %s backend: %s", a->head_dim,
+            dtype_name(a->dtype), a->causal ? "causal" : "full", a->scale, layout, inputs,
+            ON_CPU ? "cpu" : "gpu", r->device->name);
+    if (!ON_CPU)
+        fprintf(out, " (compute capability %d.%d, %d SMs)", r->device->major, r->device->minor,
+                r->device->multiprocessors);
     fprintf(out, "\n");
     if (o->bench || o->sweep) {
         if (ON_CPU)
             fprintf(out, "Times are the emulator's: they say nothing about a GPU.\n");
         else
-            fprintf(out, "clocks up to %d MHz (SM) and %d MHz (memory), L2 %.1f MB flushed before each repetition; peak %s",
+            fprintf(out,
+                    "clocks up to %d MHz (SM) and %d MHz (memory), L2 %.1f MB flushed before each "
+                    "repetition; peak %s",
                     r->device->clock_mhz, r->device->memory_clock_mhz, (double)r->device->l2_bytes / 1e6,
                     r->peak_tflops > 0 ? "" : "not known\n");
         if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "%.1f TFLOP/s\n", r->peak_tflops);
@@ -108,13 +115,25 @@ static void number(char *cell, const char *format, double value) {
 
 static int ran(const struct result *r) { return r->refused[0] == '\0'; }
 
+static int is_right(const struct result *r) {
+    return r->verdict == VERDICT_RIGHT || r->verdict == VERDICT_EMPTY;
+}
+
+int report_is_refusal(const struct report *report) {
+    int refused = 0;
+    for (int i = 0; i < report->count; ++i) refused += !ran(&report->results[i]);
+    if (report->options->sweep) return refused == report->count;
+    return refused > 0 && (refused == report->count || report->options->kernel_count > 0);
+}
+
 static const struct result *first_timed(const struct report *report) {
     for (int i = 0; i < report->count; ++i)
         if (report->results[i].timing.repetitions) return &report->results[i];
     return NULL;
 }
 
-static void fill_times(const struct report *report, const struct result *r, const struct table *t, int row, int column) {
+static void fill_times(const struct report *report, const struct result *r, const struct table *t, int row,
+                       int column) {
     if (!r->timing.repetitions) {
         for (int c = column; c < t->columns - 1; ++c) snprintf(cell_at(t, row, c), CELL_BYTES, "-");
         return;
@@ -123,24 +142,27 @@ static void fill_times(const struct report *report, const struct result *r, cons
     number(cell_at(t, row, column), "%.4g", r->timing.median_ms);
     snprintf(cell_at(t, row, column + 1), CELL_BYTES, "%.4g..%.4g", r->timing.low_ms, r->timing.high_ms);
     number(cell_at(t, row, column + 2), ON_CPU ? "%.3g" : "%.1f", r->tflops);
-    number(cell_at(t, row, column + 3), "%.1f%%", report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+    number(cell_at(t, row, column + 3), "%.1f%%",
+           report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
     number(cell_at(t, row, column + 4), "%.2f", first->timing.median_ms / r->timing.median_ms);
 }
 
 static void print_remarks(FILE *out, const struct report *report) {
     for (int i = 0; i < report->count; ++i) {
         const struct result *r = &report->results[i];
-        if (!ran(r)) fprintf(out, "%s did not run: %s\n", r->kernel, r->refused);
-        if (ran(r) && r->verdict != VERDICT_RIGHT) fprintf(out, "%s is not right: %s\n", r->kernel, r->detail);
+        // A refusal goes to stderr, in lab.c.
+        if (!ran(r) && !report_is_refusal(report))
+            fprintf(out, "%s did not run: %s\n", r->kernel, r->refused);
+        if (ran(r) && !is_right(r)) fprintf(out, "%s is not right: %s\n", r->kernel, r->detail);
     }
 }
 
 void report_print_table(FILE *out, const struct report *report) {
-    static const char *const plain[] = {"kernel",   "what it adds", ">O err",    ">bound",  ">LSE err",
-                                        ">bound",   ">compared",    "verdict", NULL};
-    static const char *const timed[] = {"kernel",    "what it adds", ">O err",     ">bound", ">LSE err",
-                                        ">bound",    ">compared",    ">ms",        ">half within", ">TFLOP/s",
-                                        ">of peak",  ">x first",     "verdict",  NULL};
+    static const char *const plain[] = {"kernel", "what it adds", ">O err",  ">bound", ">LSE err",
+                                        ">bound", ">compared",    "verdict", NULL};
+    static const char *const timed[] = {
+        "kernel", "what it adds", ">O err",   ">bound",   ">LSE err", ">bound",  ">compared",
+        ">ms",    ">half within", ">TFLOP/s", ">of peak", ">x first", "verdict", NULL};
     int bench = report->options->bench;
     struct table t;
     if (table_make(&t, report->count, bench ? timed : plain) != 0) return;
@@ -158,22 +180,24 @@ void report_print_table(FILE *out, const struct report *report) {
         else
             snprintf(cell_at(&t, row, 6), CELL_BYTES, "-");
         if (bench) fill_times(report, r, &t, row, 7);
-        snprintf(cell_at(&t, row, t.columns - 1), CELL_BYTES, "%s", ran(r) ? verdict_text(r->verdict) : "did not run");
+        snprintf(cell_at(&t, row, t.columns - 1), CELL_BYTES, "%s",
+                 ran(r) ? verdict_text(r->verdict) : "did not run");
     }
     table_print(out, &t);
     free(t.cell);
     for (int i = 0; i < report->count; ++i) {
         const struct finding *f = &report->results[i].o;
         if (!ran(&report->results[i]) || f->rows == f->rows_total) continue;
-        fprintf(out, "The reference covers a fixed sample of %lld of %lld rows, each in full.\n", (long long)f->rows,
-                (long long)f->rows_total);
+        fprintf(out, "The reference covers a fixed sample of %lld of %lld rows, each in full.\n",
+                (long long)f->rows, (long long)f->rows_total);
         break;
     }
     print_remarks(out, report);
 }
 
 void report_print_sweep(FILE *out, const struct report *report) {
-    static const char *const head[] = {">N", "kernel", ">workspace", ">memory in all", ">ms", ">TFLOP/s", "verdict", NULL};
+    static const char *const head[] = {">N",  "kernel",   ">workspace", ">memory in all",
+                                       ">ms", ">TFLOP/s", "verdict",    NULL};
     struct table t;
     if (table_make(&t, report->count, head) != 0) return;
     for (int i = 0; i < report->count; ++i) {
@@ -192,7 +216,8 @@ void report_print_sweep(FILE *out, const struct report *report) {
     free(t.cell);
     for (int i = 0; i < report->count; ++i) {
         const struct result *r = &report->results[i];
-        if (ran(r) && r->verdict != VERDICT_RIGHT) fprintf(out, "%s is not right at N = %d: %s\n", r->kernel, r->seqlen, r->detail);
+        if (ran(r) && !is_right(r))
+            fprintf(out, "%s is not right at N = %d: %s\n", r->kernel, r->seqlen, r->detail);
     }
 }
 
@@ -225,8 +250,8 @@ static void json_text(FILE *out, const char *key, const char *text) {
 }
 
 static void json_finding(FILE *out, const char *name, const struct finding *f) {
-    fprintf(out, ", \"%s\": {\"compared\": %lld, \"rows\": %lld, \"rows_total\": %lld", name, (long long)f->compared,
-            (long long)f->rows, (long long)f->rows_total);
+    fprintf(out, ", \"%s\": {\"compared\": %lld, \"rows\": %lld, \"rows_total\": %lld", name,
+            (long long)f->compared, (long long)f->rows, (long long)f->rows_total);
     json_number(out, "err", f->err);
     json_number(out, "bound", f->bound);
     fputc('}', out);
@@ -238,7 +263,7 @@ static void json_result(FILE *out, const struct report *report, const struct res
     json_text(out, "adds", r->adds);
     json_text(out, "verdict", !ran(r) ? "did not run" : verdict_text(r->verdict));
     fprintf(out, ", \"ran\": %s, \"right\": %s", ran(r) ? "true" : "false",
-            ran(r) && r->verdict == VERDICT_RIGHT ? "true" : "false");
+            ran(r) && is_right(r) ? "true" : "false");
     json_text(out, "detail", ran(r) ? r->detail : r->refused);
     if (report->options->sweep) fprintf(out, ", \"seqlen\": %d", r->seqlen);
     fprintf(out, ", \"workspace_bytes\": %zu, \"memory_bytes\": %.0f", r->workspace, r->memory);
@@ -252,7 +277,8 @@ static void json_result(FILE *out, const struct report *report, const struct res
         json_number(out, "ms_high", r->timing.high_ms);
         fprintf(out, ", \"repetitions\": %d", r->timing.repetitions);
         json_number(out, "tflops", r->tflops);
-        json_number(out, "percent_of_peak", report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+        json_number(out, "percent_of_peak",
+                    report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
     }
     fputc('}', out);
 }
@@ -266,9 +292,10 @@ int report_write_json(FILE *out, const struct report *report) {
     json_string(out, report->lab->name);
     fprintf(out, ",\n\"backend\": \"%s\",\n\"device\": ", ON_CPU ? "cpu" : "gpu");
     json_string(out, report->device->name);
-    fprintf(out, ",\n\"shape\": {\"batch\": %d, \"heads\": %d, \"kv_heads\": %d, \"seqlen_q\": %d, \"seqlen_k\": %d, "
-                 "\"head_dim\": %d, \"causal\": %s", a->batch, a->heads, a->kv_heads, a->seqlen_q, a->seqlen_k,
-            a->head_dim, a->causal ? "true" : "false");
+    fprintf(out, ",\n\"shape\": {\"batch\": %d, \"heads\": %d, \"kv_heads\": %d", a->batch, a->heads,
+            a->kv_heads);
+    if (!o->sweep) fprintf(out, ", \"seqlen_q\": %d, \"seqlen_k\": %d", a->seqlen_q, a->seqlen_k);
+    fprintf(out, ", \"head_dim\": %d, \"causal\": %s", a->head_dim, a->causal ? "true" : "false");
     json_text(out, "dtype", dtype_name(a->dtype));
     json_text(out, "layout", layout);
     json_number(out, "scale", a->scale);
@@ -277,7 +304,8 @@ int report_write_json(FILE *out, const struct report *report) {
         fputs("\"load\": ", out);
         json_string(out, o->load);
     } else {
-        fprintf(out, "\"inputs\": \"%s\",\n\"seed\": %llu", inputs_name(o->inputs), (unsigned long long)o->seed);
+        fprintf(out, "\"inputs\": \"%s\",\n\"seed\": %llu", inputs_name(o->inputs),
+                (unsigned long long)o->seed);
     }
     fputs(",\n\"clock_mhz\": ", out);
     fprintf(out, "%d", report->device->clock_mhz);

@@ -20,7 +20,7 @@ struct result {
     char detail[600];
     struct finding o, lse;
     struct timing timing;
-    double tflops;         // visible pairs only; 0 if not timed
+    double tflops;  // visible pairs only; 0 if not timed
 };
 
 struct report {
@@ -33,6 +33,10 @@ struct report {
     int count;
 };
 
+// 1 if the run is a refusal as a whole: no kernel ran, or one that the user named did not. (In a sweep, "does
+// not fit" is a result.)
+int report_is_refusal(const struct report *report);
+
 // The line that says what was understood: shape, type, inputs, device. Printed before anything runs.
 void report_print_configuration(FILE *out, const struct report *report);
 
@@ -42,8 +46,8 @@ void report_print_table(FILE *out, const struct report *report);
 // The table of --sweep: N, kernel, memory, time, "does not fit".
 void report_print_sweep(FILE *out, const struct report *report);
 
-// The same as JSON: an object with the configuration and "kernels", one kernel's object on each line. Numbers that
-// JSON has no word for (NaN, infinity) are null. Returns 0, or -1 if the file could not be written.
+// The same as JSON: an object with the configuration and "kernels", one kernel's object on each line. Numbers
+// that JSON has no word for (NaN, infinity) are null. Returns 0, or -1 if the file could not be written.
 int report_write_json(FILE *out, const struct report *report);
 
 #endif

@@ -21,12 +21,12 @@ lab_case(n63_causal --seqlen 63 --causal)
 lab_case(n64 --seqlen 64)
 lab_case(n64_causal --seqlen 64 --causal)
 lab_case(n65 --seqlen 65)
-lab_case(n65_causal --seqlen 65 --causal)
+lab_case(n65_causal PROBE --seqlen 65 --causal --heads 1)
 lab_case(n127_causal --seqlen 127 --causal --heads 1)
 lab_case(n128 --seqlen 128 --heads 1)
 lab_case(n128_causal --seqlen 128 --causal --heads 1 --dim 128)
-lab_case(n130 PROBE --seqlen 130 --heads 1)
-lab_case(n130_causal PROBE --seqlen 130 --causal --heads 1)
+lab_case(n130 --seqlen 130 --heads 1)
+lab_case(n130_causal --seqlen 130 --causal --heads 1)
 lab_case(n200 --seqlen 200 --heads 1 --dim 16)
 lab_case(n250_causal --seqlen 250 --causal --heads 1 --dim 24)
 lab_case(n257 --seqlen 257 --heads 1 --dim 16)
@@ -36,13 +36,15 @@ lab_case(n257_causal --seqlen 257 --causal --heads 1 --dim 32)
 lab_case(q1_k257 --seqlen-q 1 --seqlen-k 257)
 lab_case(q1_k8_causal PROBE --seqlen-q 1 --seqlen-k 8 --causal)  # sees all 8; aligned top left it would see one
 lab_case(q2_k5_causal PROBE --seqlen-q 2 --seqlen-k 5 --causal)  # 4 and 5 keys
+lab_case(q20_k130_causal PROBE --seqlen-q 20 --seqlen-k 130 --causal --dim 24)
+lab_case(q40_k20_causal PROBE --seqlen-q 40 --seqlen-k 20 --causal --dim 16)  # rows 0 ... 19 see no key
 lab_case(q5_k1 --seqlen-q 5 --seqlen-k 1)
 lab_case(q33_k1_causal --seqlen-q 33 --seqlen-k 1 --causal)  # only the last query sees the key
 lab_case(q64_k192_causal --seqlen-q 64 --seqlen-k 192 --causal --heads 1)  # row 0 sees 129
 lab_case(q70_k200 --seqlen-q 70 --seqlen-k 200 --dim 32)
-lab_case(q70_k200_causal PROBE --seqlen-q 70 --seqlen-k 200 --causal --dim 32)
+lab_case(q70_k200_causal --seqlen-q 70 --seqlen-k 200 --causal --dim 32)
 lab_case(q200_k70 --seqlen-q 200 --seqlen-k 70 --dim 32)
-lab_case(q200_k70_causal PROBE --seqlen-q 200 --seqlen-k 70 --causal --dim 32)  # rows 0 ... 129 see no key
+lab_case(q200_k70_causal --seqlen-q 200 --seqlen-k 70 --causal --dim 32)  # rows 0 ... 129 see no key
 lab_case(q130_k64_causal --seqlen-q 130 --seqlen-k 64 --causal)  # tiles in which every row is empty
 
 # Nothing to do, or no keys at all: o = 0, lse = -inf.
@@ -60,7 +62,7 @@ lab_case(dim56 --seqlen 33 --dim 56)
 lab_case(dim72 --seqlen 65 --dim 72 --heads 1)
 lab_case(dim96 --seqlen 65 --dim 96 --causal --heads 1)
 lab_case(dim120 --seqlen 33 --dim 120)
-lab_case(dim128 PROBE --seqlen 65 --dim 128 --heads 1)
+lab_case(dim128 PROBE --seqlen-q 10 --seqlen-k 65 --dim 128 --heads 1)
 
 # Heads and batches. 6/2, 6/3 and 8/1: where heads / kv_heads equals kv_heads (4/2), two wrong mappings look right.
 lab_case(gqa_6_2 PROBE --batch 2 --heads 6 --kv-heads 2 --seqlen 19 --dim 16)
@@ -68,33 +70,33 @@ lab_case(gqa_6_2_causal --heads 6 --kv-heads 2 --seqlen 65 --dim 32 --causal)
 lab_case(gqa_6_3 --heads 6 --kv-heads 3 --seqlen-q 20 --seqlen-k 70 --dim 32 --causal)
 lab_case(gqa_8_1 --batch 2 --heads 8 --kv-heads 1 --seqlen 33 --dim 24)
 lab_case(batch3_heads5 --batch 3 --heads 5 --seqlen 21 --dim 40)
-lab_case(many_heads --batch 5 --heads 70 --seqlen 3 --dim 8)
+lab_case(many_heads --batch 3 --heads 70 --seqlen 3 --dim 8)
 
 # Layouts: (batch, seq, head, dim) in memory, for all tensors or for some.
-lab_case(bshd PROBE --batch 2 --heads 3 --seqlen 35 --dim 24 --layout bshd)
+lab_case(bshd PROBE --batch 2 --heads 3 --seqlen 18 --dim 24 --layout bshd)
 lab_case(mixed_layouts PROBE --batch 2 --heads 3 --seqlen-q 18 --seqlen-k 37 --dim 16 --causal --layout bshd,bhsd,bshd,bhsd)
 lab_case(mixed_layouts_gqa --batch 2 --heads 6 --kv-heads 2 --seqlen 35 --dim 24 --layout bhsd,bshd,bhsd,bshd)
 
 # Inputs that show what random numbers hide; common/inputs.h says what each is.
-lab_case(zero_q PROBE --seqlen 130 --heads 1 --dim 32 --inputs zero-q)  # o = mean of v, lse = ln(keys seen)
-lab_case(zero_q_causal PROBE --seqlen-q 70 --seqlen-k 200 --causal --heads 6 --kv-heads 2 --dim 8 --inputs zero-q)
+lab_case(zero_q PROBE --seqlen-q 20 --seqlen-k 130 --heads 1 --dim 32 --inputs zero-q)  # o = mean of v, lse = ln(keys seen)
+lab_case(zero_q_causal PROBE --seqlen-q 20 --seqlen-k 50 --causal --heads 6 --kv-heads 2 --dim 8 --inputs zero-q)
 lab_case(constant_v --seqlen 130 --heads 1 --dim 32 --inputs constant-v)  # o = 1
 lab_case(constant_v_causal --seqlen-q 70 --seqlen-k 100 --causal --heads 1 --dim 32 --inputs constant-v)
-lab_case(one_hot PROBE --seqlen 65 --inputs one-hot --dim 64 --heads 1)  # o = one row of v
+lab_case(one_hot PROBE --seqlen-q 20 --seqlen-k 65 --inputs one-hot --dim 64 --heads 1)  # o = one row of v
 lab_case(one_hot_causal --seqlen-q 33 --seqlen-k 70 --causal --inputs one-hot --dim 64)
-lab_case(ln3 PROBE --seqlen 65 --inputs ln3 --dim 64 --heads 1)  # weights 1 and 3: the one exact probe of the scale
+lab_case(ln3 PROBE --seqlen-q 20 --seqlen-k 65 --inputs ln3 --dim 64 --heads 1)  # weights 1 and 3: the one exact probe of the scale
 lab_case(ln3_dim128 --seqlen 65 --inputs ln3 --dim 128 --heads 1)
-lab_case(rising PROBE --seqlen 130 --inputs rising --dim 32 --heads 1)  # the maximum moves at every key
+lab_case(rising PROBE --seqlen-q 20 --seqlen-k 130 --inputs rising --dim 32 --heads 1)  # the maximum moves at every key
 lab_case(rising_causal --seqlen 130 --causal --inputs rising --dim 32 --heads 1)
 lab_case(falling --seqlen 130 --inputs falling --dim 32 --heads 1)
-lab_case(low PROBE --seqlen 65 --inputs low --dim 32 --heads 1)  # every score near -200: a maximum that starts at 0
-lab_case(huge PROBE --seqlen 65 --inputs huge --dim 32 --heads 1)  # scores far beyond where exp overflows
+lab_case(low PROBE --seqlen 30 --inputs low --dim 32 --heads 1)  # every score near -200: a maximum that starts at 0
+lab_case(huge PROBE --seqlen 30 --inputs huge --dim 32 --heads 1)  # scores far beyond where exp overflows
 lab_case(huge_one_key PROBE --seqlen 1 --inputs huge --dim 128)
 lab_case(huge_causal --seqlen-q 20 --seqlen-k 40 --causal --inputs huge --dim 128 --heads 1)
 lab_case(outliers --seqlen 65 --inputs outliers --dim 64)
 lab_case(tiny --seqlen 65 --inputs tiny --dim 64 --heads 1)
-lab_case(nan PROBE --seqlen 40 --inputs nan --dim 16)  # NaN in a key that is seen reaches the output, masked it does not
-lab_case(nan_causal PROBE --seqlen-q 30 --seqlen-k 70 --causal --inputs nan --dim 16)
+lab_case(nan PROBE --seqlen 20 --inputs nan --dim 16)  # NaN in a key that is seen reaches the output, masked it does not
+lab_case(nan_causal PROBE --seqlen-q 10 --seqlen-k 70 --causal --inputs nan --dim 16)
 
 # A scale that is not 1/sqrt(head_dim), and another seed.
 lab_case(scale PROBE --seqlen 33 --dim 16 --scale 0.7)

@@ -27,6 +27,7 @@ command="$*"
 [ "$err" = - ] || grep -Eq -e "$err" "$scratch/err" || complain "standard error lacks: $err"
 if [ "$code" -eq 2 ]; then
     lines=$(grep -cv '^kernel ' "$scratch/err")
-    [ "$lines" -le 1 ] && [ -s "$scratch/err" ] || complain "a refusal is one line on standard error, not $lines"
+    [ -s "$scratch/err" ] || complain "a refusal says why"
+    [ "$lines" -le 1 ] || complain "a refusal is one line on standard error, not $lines"
 fi
 exit 0

@@ -41,14 +41,11 @@ static __attribute__((noinline)) void check_bytes(Worker &worker, const char *po
     if (write) memset(state, memory_written, bytes);
 }
 
-// Everything that is neither device nor shared memory.
+// Everything that is neither device nor shared memory nor the thread's own.
 static __attribute__((noinline)) void check_other(Worker &worker, const char *pointer, size_t bytes, bool write,
                                                   uintptr_t pc) {
-    size_t stack = size_t(pointer - worker.stacks);
-    if (stack < size_t(worker.threads) * stack_bytes) {
-        if (stack / stack_bytes == size_t(worker.current->thread)) return;
+    if (size_t(pointer - worker.stacks) < size_t(worker.threads) * stack_bytes)
         stop_access(worker, pointer, bytes, write, "local memory of another thread", cudaErrorIllegalAddress, pc);
-    }
     if (pointer >= &__executable_start && pointer < &end) {
         if (!write) return;  // __constant__ memory and the program's own tables
         stop_access(worker, pointer, bytes, write, "constant memory", cudaErrorIllegalAddress, pc);
@@ -58,10 +55,16 @@ static __attribute__((noinline)) void check_other(Worker &worker, const char *po
     stop_access(worker, pointer, bytes, write, "invalid address", cudaErrorIllegalAddress, pc);
 }
 
+// Whether the running thread's own stack holds the address: local memory.
+static inline bool is_local(const Worker &worker, const char *pointer) {
+    return size_t(pointer - worker.current->stack) < stack_bytes;
+}
+
 template <size_t size, bool write, bool aligned> static inline void access(const void *address, uintptr_t pc) {
     Worker *worker = current_worker;
     if (!worker) return;  // host code
     const char *pointer = static_cast<const char *>(address);
+    if (is_local(*worker, pointer)) return;
     size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
     bool is_shared = shared < SharedMemory::window_bytes;
     if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, size, write, pc);
@@ -76,6 +79,7 @@ static void access_range(const void *address, size_t bytes, bool write, uintptr_
     Worker *worker = current_worker;
     if (!worker || bytes == 0) return;
     const char *pointer = static_cast<const char *>(address);
+    if (is_local(*worker, pointer)) return;
     size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
     bool is_shared = shared < SharedMemory::window_bytes;
     if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, bytes, write, pc);

@@ -42,6 +42,7 @@ struct WaitPoint {
 
 struct Fiber {
     void *stack_pointer = nullptr;
+    char *stack = nullptr;  // its lowest byte
     ThreadIndex index;
     int thread = 0, warp = 0, lane = 0;
     bool done = false, blocked = false;

@@ -185,7 +185,7 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
         void *arguments[warp_size] = {};
         for (unsigned rest = needed; rest; rest &= rest - 1) {
             Fiber &other = lanes[__builtin_ctz(rest)];
-            if (other.collective_mask != mask || strcmp(other.wait.what, what))
+            if (other.collective_mask != mask || (other.wait.what != what && strcmp(other.wait.what, what)))
                 stop_block(cudaErrorLaunchFailure,
                            format("divergent warp: lane %d of warp %d is at %s (mask 0x%08x) in %s:%d while lane %d is "
                                   "at %s (mask 0x%08x) in %s:%d",
@@ -308,8 +308,9 @@ static void create_fibers(Worker &worker, const Launch &what, unsigned long long
         fiber.index.blockDim = size;
         fiber.index.gridDim = grid;
         // Stacks that all start at the same offset of a page would share a few cache sets: shift them.
+        fiber.stack = stacks + size_t(t) * stack_bytes;
         size_t shift = size_t(t % warp_size) * 192;
-        fiber.stack_pointer = fiber_prepare(stacks + size_t(t + 1) * stack_bytes - shift, fiber_main);
+        fiber.stack_pointer = fiber_prepare(fiber.stack + stack_bytes - shift, fiber_main);
         stack_canary(worker, t) = canary;
     }
 }

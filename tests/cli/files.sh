@@ -34,8 +34,6 @@ load 0 - -
 # Other types and another number of queries are no fault.
 npy "$dir/case/q.npy" '<f4' False '(1, 4, 7, 8)' 896
 load 0 'heads 4.*kv-heads 2.*seqlen-q 7.*seqlen-k 5' -
-npy "$dir/case/q.npy" '<f8' False '(1, 2, 5, 8)' 640
-load 0 - -
 # bad SAYS npy-arguments: k.npy is replaced, the rest is sound
 bad() {
     says=$1
@@ -48,6 +46,7 @@ bad truncated '<f2' False '(1, 2, 5, 8)' 159
 bad truncated '<f2' False '(1, 2, 5, 8)' 0
 bad 'after its data' '<f2' False '(1, 2, 5, 8)' 161
 bad '<i4' '<i4' False '(1, 2, 5, 8)' 320
+bad 'f8|float64' '<f8' False '(1, 2, 5, 8)' 640
 bad big-endian '>f2' False '(1, 2, 5, 8)' 160
 bad dtype '|O' False '(1, 2, 5, 8)' 160
 bad 'Fortran order' '<f2' True '(1, 2, 5, 8)' 160
@@ -59,10 +58,10 @@ bad disagree '<f2' False '(1, 2, 5, 16)' 320
 bad disagree '<f2' False '(1, 3, 5, 8)' 240
 bad disagree '<f2' False '(1, 2, 6, 8)' 192 # unlike v
 bad header '<f2' False '(1, -2, 5, 8)' 160
-bad 'more elements' '<f2' False '(99999999999, 99999999999, 5, 8)' 160
-bad 'more elements' '<f2' False '(65536, 65536, 65536, 65536)' 160
+bad 'claims' '<f2' False '(99999999999, 99999999999, 5, 8)' 160
+bad 'claims' '<f2' False '(65536, 65536, 65536, 65536)' 160
 bad 'fortran_order' '<f2' Maybe '(1, 2, 5, 8)' 160
-bad 'format 9' '<f2' False '(1, 2, 5, 8)' 160 011
+bad '9\.0' '<f2' False '(1, 2, 5, 8)' 160 011
 
 # Every shape is fine by itself, but not together or not with the options.
 sound
@@ -78,10 +77,10 @@ sound
 "$expect" 2 - 'seqlen|shape' "$lab" --load "$dir/case" --seqlen 6 || failures=$((failures + 1))
 "$expect" 2 - 'dim|shape' "$lab" --load "$dir/case" --dim 16 || failures=$((failures + 1))
 npy "$dir/case/o.npy" '<f2' False '(1, 2, 6, 8)' 192
-refuse 'shapes disagree: o\.npy'
+refuse 'o\.npy.*disagree|disagree.*o\.npy'
 sound
 npy "$dir/case/lse.npy" '<f4' False '(1, 2, 6)' 48
-refuse 'shapes disagree: lse\.npy'
+refuse 'lse\.npy.*disagree|disagree.*lse\.npy'
 
 # Not .npy, cut off anywhere, or not there.
 sound

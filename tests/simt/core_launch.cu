@@ -76,7 +76,14 @@ __global__ void both_kinds(int *out, int n) {
     if (threadIdx.x == 0) out[0] = fixed[0] + values[n - 1];
 }
 
-#define REFUSED(error) CHECK(cudaGetLastError() == (error) && cudaGetLastError() == cudaSuccess)
+// The last launch or call must have left this error, and asking for it must have cleared it.
+#define REFUSED(error) check_refused((error), __LINE__)
+static void check_refused(cudaError_t wanted, int line) {
+    cudaError_t got = cudaGetLastError();
+    if (got != wanted) fprintf(stderr, "core_launch.cu:%d: wanted %s, got %s\n", line, cudaGetErrorName(wanted), cudaGetErrorName(got));
+    CHECK(got == wanted);
+    CHECK(cudaGetLastError() == cudaSuccess);
+}
 
 static void check_errors(void) {
     int *device, host = 0;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "numbers.h"
+#include "common/numbers.h"
 #include "simt_atomics.h"
 #include "vector_types.h"
 

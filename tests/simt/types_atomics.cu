@@ -95,6 +95,15 @@ __global__ void shared_kernel(unsigned int *histogram, float *sum) {
     if (threadIdx.x == 0) atomicAdd(sum, block_sum);
 }
 
+// Nothing but contention: many additions to one word, so that one which is not atomic loses some.
+constexpr int rounds = 500;
+__global__ void contention_kernel(unsigned int *sum, float *float_sum) {
+    for (int k = 0; k < rounds; k++) {
+        atomicAdd(sum, 1u);
+        if (k % 50 == 0) atomicAdd(float_sum, 1.0f);
+    }
+}
+
 static void check_global() {
     counters c;
     memset((void *)&c, 0, sizeof c);
@@ -175,5 +184,14 @@ int main() {
         CHECK(histogram[k] == (is_square ? total / 4u : 0u));
     }
     CHECK(sum == total * 0.25f);
+
+    unsigned int whole_sum;
+    unsigned int *device_whole_sum = to_device((const unsigned int *)nullptr, 1);
+    device_sum = to_device((const float *)nullptr, 1);
+    contention_kernel<<<blocks, threads>>>(device_whole_sum, device_sum);
+    from_device(&whole_sum, device_whole_sum, 1);
+    from_device(&sum, device_sum, 1);
+    CHECK(whole_sum == (unsigned int)(total * rounds));
+    CHECK(sum == (float)(total * (rounds / 50)));
     return check_done();
 }

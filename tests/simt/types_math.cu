@@ -211,6 +211,8 @@ static void check_floats() {
             values[i] = ldexpf((float)(int)any, -32);
             break;
         }
+        // First every pair of special values, as the operands a and b.
+        if (i < 3 * 18 * 18) values[i] = special[i % 3 == 0 ? i / 3 / 18 : i / 3 % 18];
         if (i % 3 == 2 && i % 4 == 0)
             values[i] = -(values[i - 1] * values[i - 2]);  // the product nearly cancels
     }

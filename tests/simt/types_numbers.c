@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "check.h"
-#include "numbers.h"
+#include "common/numbers.h"
 #include "types_reference.h"
 
 static struct format e4m3 = {"e4m3", 4, 3, 7, 0, 1, 0x7f, {0}, 0};

@@ -1,4 +1,5 @@
-// compare_test.c - each fault that a kernel's output can have, planted alone, must be found; and the sound output passes.
+// compare_test.c - each fault that a kernel's output can have, planted alone, must be found; and the sound
+// output passes.
 #include "common/compare.h"
 #include "common/problem.h"
 
@@ -17,20 +18,37 @@ static struct comparison o, l;
 static void reset(enum layout layout) {
     for (int i = 0; i < COUNT; ++i) expected[i] = plain[i] = (double)(i % 37 - 18) / 16;
     plain[77] += ldexp(1, -9);
-    o = (struct comparison){.name = "O", .dtype = DTYPE_FP16, .batch = BATCH, .heads = HEADS, .seqlen = TOKENS,
-                            .columns = DIM, .rows = &all_rows, .expected = expected, .plain = plain,
-                            .inputs_finite = 1, .has_signal = 1};
+    o = (struct comparison){.name = "O",
+                            .dtype = DTYPE_FP16,
+                            .batch = BATCH,
+                            .heads = HEADS,
+                            .seqlen = TOKENS,
+                            .columns = DIM,
+                            .rows = &all_rows,
+                            .expected = expected,
+                            .plain = plain,
+                            .inputs_finite = 1,
+                            .has_signal = 1};
     o.actual = tensor_view(actual, layout, HEADS, TOKENS, DIM);
     for (int r = 0; r < ROWS; ++r) {
         int i = r % TOKENS, h = r / TOKENS % HEADS, b = r / TOKENS / HEADS;
         for (int c = 0; c < DIM; ++c)
-            number_store(DTYPE_FP16, actual, b * o.actual.stride_batch + h * o.actual.stride_head + i * o.actual.stride_row + c,
+            number_store(DTYPE_FP16, actual,
+                         b * o.actual.stride_batch + h * o.actual.stride_head + i * o.actual.stride_row + c,
                          expected[r * DIM + c]);
         lse_expected[r] = lse_plain[r] = lse[r] = (float)r / 8 - 2;
     }
-    l = (struct comparison){.name = "LSE", .dtype = DTYPE_FP32, .batch = BATCH, .heads = HEADS, .seqlen = TOKENS,
-                            .columns = 1, .rows = &all_rows, .expected = lse_expected, .plain = lse_plain,
-                            .floor = lse_floor(lse_expected, ROWS), .inputs_finite = 1};
+    l = (struct comparison){.name = "LSE",
+                            .dtype = DTYPE_FP32,
+                            .batch = BATCH,
+                            .heads = HEADS,
+                            .seqlen = TOKENS,
+                            .columns = 1,
+                            .rows = &all_rows,
+                            .expected = lse_expected,
+                            .plain = lse_plain,
+                            .floor = fp32_floor(lse_expected, ROWS, 1),
+                            .inputs_finite = 1};
     l.actual = tensor_view(lse, LAYOUT_BHSD, HEADS, TOKENS, 1);
 }
 
@@ -160,7 +178,8 @@ static void sampled(void) {
     struct rows sample = {.count = 3, .total = ROWS, .index = index};
     static double sample_expected[3 * DIM];
     reset(LAYOUT_BHSD);
-    for (int r = 0; r < 3; ++r) memcpy(sample_expected + r * DIM, expected + index[r] * DIM, DIM * sizeof(double));
+    for (int r = 0; r < 3; ++r)
+        memcpy(sample_expected + r * DIM, expected + index[r] * DIM, DIM * sizeof(double));
     o.rows = &sample, o.expected = o.plain = sample_expected;
     struct finding f = compare(&o);
     EXPECT(f.verdict == VERDICT_RIGHT && f.compared == 3 * DIM && f.rows == 3 && f.rows_total == ROWS);

@@ -1,4 +1,5 @@
-// device_test.c - guard bands: a byte written outside a buffer is found, wherever it is. Exit 77 without a device.
+// device_test.c - guard bands: a byte written outside a buffer is found, wherever it is. Exit 77
+// without a device.
 #include "common/device.h"
 
 #include "unit.h"
@@ -39,7 +40,8 @@ int main(void) {
         EXPECT(buffer_guards_intact(&buffer, &why));
         static const size_t distances[] = {0, 1, 2, 31, 1000, 32767};
         for (int n = 0; n < 6; ++n) {
-            char *behind = (char *)buffer.data + sizes[i] + distances[n], *before = (char *)buffer.data - 1 - distances[n];
+            char *behind = (char *)buffer.data + sizes[i] + distances[n],
+                 *before = (char *)buffer.data - 1 - distances[n];
             char words[64];
             poke(behind, 0);
             EXPECT(!buffer_guards_intact(&buffer, &why));

@@ -1,4 +1,5 @@
-// inputs_test.c - the inputs never change: the same seed gives the same bits on every machine, in every layout.
+// inputs_test.c - the inputs never change: the same seed gives the same bits on every machine,
+// in every layout.
 #include "common/inputs.h"
 #include "common/problem.h"
 
@@ -11,10 +12,18 @@ struct memory {
     struct attention a;
 };
 
-static void make(struct memory *m, enum input_kind kind, uint64_t seed, enum dtype dtype, enum layout layout, int causal) {
+static void make(struct memory *m, enum input_kind kind, uint64_t seed, enum dtype dtype, enum layout layout,
+                 int causal) {
     memset(m, 0, sizeof *m);
-    m->a = (struct attention){.batch = BATCH, .heads = HEADS, .kv_heads = KV_HEADS, .seqlen_q = TOKENS, .seqlen_k = TOKENS,
-                              .head_dim = DIM, .scale = 0.25f, .causal = causal, .dtype = dtype};
+    m->a = (struct attention){.batch = BATCH,
+                              .heads = HEADS,
+                              .kv_heads = KV_HEADS,
+                              .seqlen_q = TOKENS,
+                              .seqlen_k = TOKENS,
+                              .head_dim = DIM,
+                              .scale = 0.25f,
+                              .causal = causal,
+                              .dtype = dtype};
     m->a.q = tensor_view(m->q, layout, HEADS, TOKENS, DIM);
     m->a.k = tensor_view(m->k, layout, KV_HEADS, TOKENS, DIM);
     m->a.v = tensor_view(m->v, layout, KV_HEADS, TOKENS, DIM);
@@ -36,7 +45,8 @@ static uint64_t checksum(const struct memory *m) {
                     for (int c = 0; c < DIM; ++c) {
                         double value = at(m, "qkv"[t], b, h, i, c);
                         uint64_t bits = isnan(value) ? 1 : bits_of_double(value);
-                        for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (bits >> 8 * byte & 255)) * 0x100000001b3u;
+                        for (int byte = 0; byte < 8; ++byte)
+                            hash = (hash ^ (bits >> 8 * byte & 255)) * 0x100000001b3u;
                     }
     return hash;
 }
@@ -72,8 +82,8 @@ static void frozen(void) {
         uint64_t got = checksum(&m);
         EXPECT(got == known[i].checksum);
         if (got != known[i].checksum)
-            printf("        {INPUTS %s, %s, %llu, 0x%016llxu},\n", inputs_name(known[i].kind), dtype_name(known[i].dtype),
-                   (unsigned long long)known[i].seed, (unsigned long long)got);
+            printf("        {INPUTS %s, %s, %llu, 0x%016llxu},\n", inputs_name(known[i].kind),
+                   dtype_name(known[i].dtype), (unsigned long long)known[i].seed, (unsigned long long)got);
     }
 }
 
@@ -148,7 +158,8 @@ static void kinds(void) {
     make(&m, INPUTS_LN3, 1, DTYPE_FP32, LAYOUT_BHSD, 0);
     EXPECT_NEAR(logit(&m, 0, 3, 2, 4), 0, 0);
     EXPECT_NEAR(logit(&m, 0, 3, 2, 5), log(3), 1e-6);
-    EXPECT(at(&m, 'k', 0, 0, 5, DIM - 1) != 0 && at(&m, 'k', 0, 0, 5, 0) != 0 && at(&m, 'k', 0, 0, 5, 1) == 0);
+    EXPECT(at(&m, 'k', 0, 0, 5, DIM - 1) != 0 && at(&m, 'k', 0, 0, 5, 0) != 0 &&
+           at(&m, 'k', 0, 0, 5, 1) == 0);
 
     for (int j = 1; j < TOKENS; ++j) {
         make(&m, INPUTS_RISING, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
@@ -159,13 +170,15 @@ static void kinds(void) {
     make(&m, INPUTS_LOW, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
     EXPECT_NEAR(logit(&m, 0, 0, 3, 7), -200, 0.1);
 
-    // Huge: beyond any "minus infinity" of -50000, yet scores that fp16 can store; key 0 is ahead in both signs.
+    // Huge: beyond any "minus infinity" of -50000, yet scores that fp16 can store; key 0 is ahead
+    // in both signs.
     static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_E4M3};
     for (int t = 0; t < 3; ++t) {
         make(&m, INPUTS_HUGE, 1, types[t], LAYOUT_BHSD, 0);
         for (int h = 0; h < HEADS; ++h) {
             double first = logit(&m, 0, h, 3, 0), second = logit(&m, 0, h, 3, 1);
-            if (types[t] != DTYPE_E4M3) EXPECT(fabs(first) > 45000 && fabs(first) < 65504 && fabs(second) < 65504);
+            if (types[t] != DTYPE_E4M3)
+                EXPECT(fabs(first) > 45000 && fabs(first) < 65504 && fabs(second) < 65504);
             EXPECT(first > second + 100);
             EXPECT((first > 0) == (kv_head_of(&m.a, h) == 1));
         }
@@ -177,7 +190,8 @@ static void kinds(void) {
     for (int b = 0; b < BATCH; ++b)
         for (int h = 0; h < KV_HEADS; ++h)
             for (int i = 0; i < TOKENS; ++i)
-                for (int c = 0; c < DIM; ++c) nans += isnan(at(&m, 'k', b, h, i, c)) + isnan(at(&m, 'v', b, h, i, c));
+                for (int c = 0; c < DIM; ++c)
+                    nans += isnan(at(&m, 'k', b, h, i, c)) + isnan(at(&m, 'v', b, h, i, c));
     EXPECT(nans == 2);
     EXPECT(isnan(at(&m, 'k', 1, 1, TOKENS - 1, 0)) && isnan(at(&m, 'v', 1, 1, TOKENS - 1, 0)));
 }

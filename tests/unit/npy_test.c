@@ -90,22 +90,30 @@ static void read_bad(void) {
     expect_header_refused("{'descr': '<i4', 'fortran_order': False, 'shape': (16,), }\n", "'<i4'");
     expect_header_refused("{'descr': '>f4', 'fortran_order': False, 'shape': (16,), }\n", "big-endian");
     expect_header_refused("{'descr': '|O', 'fortran_order': False, 'shape': (16,), }\n", "'|O'");
-    expect_header_refused("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (16,), }\n", "structured");
+    expect_header_refused("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (16,), }\n",
+                          "structured");
     expect_header_refused("{'descr': '<f4', 'fortran_order': True, 'shape': (4, 4), }\n", "Fortran order");
     expect_header_refused("{'descr': '<f4', 'fortran_order': Maybe, 'shape': (16,), }\n", "fortran_order");
     expect_header_refused("{'descr': '<f4', 'fortran_order': False}\n", "'shape'");
-    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (-16,), }\n", "no list of sizes");
+    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (-16,), }\n",
+                          "no list of sizes");
     expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': 16, }\n", "no shape");
     expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (16", "no list of sizes");
     expect_header_refused("{'descr': '<f4", "'fortran_order'");
     expect_header_refused("{'fortran_order': False, 'shape': (16,), 'descr': '<f4", "no dtype");
-    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (17,), }\n", "68 bytes of data, 64 are there");
-    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (15,), }\n", "4 bytes after its data");
-    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }\n", "too large");
-    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }\n", "too large");
+    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (17,), }\n",
+                          "68 bytes of data, 64 are there");
+    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (15,), }\n",
+                          "4 bytes after its data");
+    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }\n",
+                          "too large");
+    expect_header_refused(
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }\n", "too large");
     // Sizes whose product overflows to something small, hidden by a 0.
-    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4, 0), }\n", "too large");
-    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,16), }\n", "dimensions");
+    expect_header_refused(
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4, 0), }\n", "too large");
+    expect_header_refused("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,16), }\n",
+                          "dimensions");
     // A header that claims to be longer than the file, and one longer than any.
     write_bytes("\x93NUMPY\1\0\xff\xff", 10);
     expect_refused("truncated");

@@ -8,8 +8,8 @@ static const struct kernel kernels[] = {
     {"naive", "the first", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0}},
     {"fused", "the second", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0}},
 };
-static const struct lab lab = {.name = "lab00_test", .idea = "an idea", .lecture = "a section",
-                               .kernels = kernels, .kernel_count = 2};
+static const struct lab lab = {
+    .name = "lab00_test", .idea = "an idea", .lecture = "a section", .kernels = kernels, .kernel_count = 2};
 static const struct shape shape = {.batch = 2, .heads = 6, .kv_heads = 6, .seqlen = 40, .head_dim = 16};
 
 static struct options options;
@@ -35,11 +35,15 @@ static void refuse(const char *line, const char *words) {
 static void right(void) {
     EXPECT(parse("") == 0);
     EXPECT(options.batch == 2 && options.heads == 6 && options.kv_heads == 6 && options.head_dim == 16);
-    EXPECT(options.seqlen_q == 40 && options.seqlen_k == 40 && options.dtype == DTYPE_FP16 && !options.causal);
-    EXPECT(options.seed == 1 && options.inputs == INPUTS_NORMAL && options.kernel_count == 0 && !options.load);
+    EXPECT(options.seqlen_q == 40 && options.seqlen_k == 40 && options.dtype == DTYPE_FP16 &&
+           !options.causal);
+    EXPECT(options.seed == 1 && options.inputs == INPUTS_NORMAL && options.kernel_count == 0 &&
+           !options.load);
     EXPECT_NEAR(options.scale, 0.25, 0);
 
-    EXPECT(parse("--heads 8 --kv-heads=2 --seqlen-q 5 --seqlen-k=0 --dim=64 --dtype bf16 --causal --seed=7") == 0);
+    EXPECT(
+        parse("--heads 8 --kv-heads=2 --seqlen-q 5 --seqlen-k=0 --dim=64 --dtype bf16 --causal --seed=7") ==
+        0);
     EXPECT(options.heads == 8 && options.kv_heads == 2 && options.seqlen_q == 5 && options.seqlen_k == 0);
     EXPECT(options.dtype == DTYPE_BF16 && options.causal && options.seed == 7);
     EXPECT_NEAR(options.scale, 0.125, 0);
@@ -47,16 +51,20 @@ static void right(void) {
     EXPECT(parse("--dtype fp8") == 0 && options.dtype == DTYPE_E4M3);
     EXPECT(parse("--scale -0.5 --inputs=one-hot --schedule 3") == 0);
     EXPECT(options.scale == -0.5f && options.inputs == INPUTS_ONE_HOT && options.schedule == 3);
-    EXPECT(parse("--layout bshd") == 0 && options.layout[0] == LAYOUT_BSHD && options.layout[3] == LAYOUT_BSHD);
+    EXPECT(parse("--layout bshd") == 0 && options.layout[0] == LAYOUT_BSHD &&
+           options.layout[3] == LAYOUT_BSHD);
     EXPECT(parse("--layout bshd,bhsd,bhsd,bshd") == 0 && options.layout[0] == LAYOUT_BSHD);
-    EXPECT(options.layout[1] == LAYOUT_BHSD && options.layout[2] == LAYOUT_BHSD && options.layout[3] == LAYOUT_BSHD);
+    EXPECT(options.layout[1] == LAYOUT_BHSD && options.layout[2] == LAYOUT_BHSD &&
+           options.layout[3] == LAYOUT_BSHD);
     EXPECT(parse("--kernel fused --kernel naive --kernel fused") == 0 && options.kernel_count == 2);
     EXPECT(strcmp(options.kernel[0], "fused") == 0 && strcmp(options.kernel[1], "naive") == 0);
     EXPECT(parse("--batch 0") == 0 && options.batch == 0);
     EXPECT(parse("--seed 18446744073709551615") == 0 && options.seed == UINT64_MAX);
     EXPECT(parse("--seqlen 2147483647") == 0 && options.seqlen_k == INT32_MAX);
-    EXPECT(parse("--load in --save out --json file --bench --sanitize") == 0 && options.bench && options.sanitize);
-    EXPECT(strcmp(options.load, "in") == 0 && strcmp(options.save, "out") == 0 && strcmp(options.json, "file") == 0);
+    EXPECT(parse("--load in --save out --json file --bench --sanitize") == 0 && options.bench &&
+           options.sanitize);
+    EXPECT(strcmp(options.load, "in") == 0 && strcmp(options.save, "out") == 0 &&
+           strcmp(options.json, "file") == 0);
     EXPECT(parse("--help --no-such-thing") == 0 && options.help);
     EXPECT(parse("--list") == 0 && options.list);
 }

@@ -1,5 +1,5 @@
-// reference_test.c - the reference against values that follow without it, and its gradients against differences.
-// (tests/goldens compares it with NumPy.)
+// reference_test.c - the reference against values that follow without it, and its gradients against
+// differences. (tests/goldens compares it with NumPy.)
 #include "common/inputs.h"
 #include "common/problem.h"
 #include "common/reference.h"
@@ -18,15 +18,16 @@ static void make(const char *line) {
     struct options options;
     snprintf(copy, sizeof copy, "%s", line);
     for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    if (options_parse(argc, argv, &lab, &shape, &options, &why) != 0 || problem_make(&options, &problem, &why) != 0 ||
-        problem_reference(&options, &problem, &why) != 0) {
+    if (options_parse(argc, argv, &lab, &shape, &options, &why) != 0 ||
+        problem_make(&options, &problem, &why) != 0 || problem_reference(&options, &problem, &why) != 0) {
         printf("%s: %s\n", line, why.text);
         exit(1);
     }
 }
 
 static double load(struct tensor t, int64_t b, int64_t h, int64_t i, int64_t c) {
-    return number_load(problem.host.dtype, t.data, b * t.stride_batch + h * t.stride_head + i * t.stride_row + c);
+    return number_load(problem.host.dtype, t.data,
+                       b * t.stride_batch + h * t.stride_head + i * t.stride_row + c);
 }
 
 // Attention by the definition, one element at a time: no blocking, no running anything.
@@ -35,7 +36,8 @@ static double by_definition(int b, int h, int i, int column, double *lse) {
     double sum = 0, weighted = 0;
     for (int j = 0; j < visible_keys(a, i); ++j) {
         double s = 0;
-        for (int c = 0; c < a->head_dim; ++c) s += load(a->q, b, h, i, c) * load(a->k, b, kv_head_of(a, h), j, c);
+        for (int c = 0; c < a->head_dim; ++c)
+            s += load(a->q, b, h, i, c) * load(a->k, b, kv_head_of(a, h), j, c);
         double e = exp(s * (double)a->scale);
         sum += e, weighted += e * load(a->v, b, kv_head_of(a, h), j, column);
     }
@@ -44,10 +46,18 @@ static double by_definition(int b, int h, int i, int column, double *lse) {
 }
 
 static void forward(void) {
-    static const char *const cases[] = {
-        "", "--causal", "--kv-heads 1 --layout bshd", "--heads 6 --kv-heads 2 --causal --layout bshd,bhsd,bshd,bhsd",
-        "--seqlen-q 7 --seqlen-k 30 --causal", "--seqlen-q 30 --seqlen-k 7 --causal", "--seqlen 1 --dim 8", "--scale 0.7",
-        "--dtype bf16 --causal", "--dtype e4m3", "--seqlen-q 3 --seqlen-k 200 --dim 1", "--seqlen-q 5 --seqlen-k 0"};
+    static const char *const cases[] = {"",
+                                        "--causal",
+                                        "--kv-heads 1 --layout bshd",
+                                        "--heads 6 --kv-heads 2 --causal --layout bshd,bhsd,bshd,bhsd",
+                                        "--seqlen-q 7 --seqlen-k 30 --causal",
+                                        "--seqlen-q 30 --seqlen-k 7 --causal",
+                                        "--seqlen 1 --dim 8",
+                                        "--scale 0.7",
+                                        "--dtype bf16 --causal",
+                                        "--dtype e4m3",
+                                        "--seqlen-q 3 --seqlen-k 200 --dim 1",
+                                        "--seqlen-q 5 --seqlen-k 0"};
     for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
         make(cases[n]);
         const struct attention *a = &problem.host;
@@ -64,7 +74,8 @@ static void forward(void) {
                 plain_err = fmax(plain_err, fabs(problem.reference.plain_o[row * a->head_dim + c] - o));
             }
         }
-        // The plain implementation is near, as near as its type, and never exact unless there is nothing to compute.
+        // The plain implementation is near, as near as its type, and never exact unless there is
+        // nothing to compute.
         double unit = dtype_unit_roundoff(a->dtype);
         EXPECT(plain_err <= 16 * unit);
         EXPECT(plain_err > 0 || a->seqlen_k <= 1);
@@ -88,7 +99,8 @@ static void probes(void) {
     problem_free(&problem);
 
     make("--inputs constant-v");
-    for (int64_t i = 0; i < problem.rows.count * shape.head_dim; ++i) EXPECT_NEAR(problem.reference.o[i], 1, 1e-14);
+    for (int64_t i = 0; i < problem.rows.count * shape.head_dim; ++i)
+        EXPECT_NEAR(problem.reference.o[i], 1, 1e-14);
     problem_free(&problem);
 
     // ln 3 in turn: 11 even keys with V = -1 (weight 1), 10 odd ones with V = 1 (weight 3), 21 keys in all.
@@ -114,7 +126,8 @@ static void nan_is_seen_or_not(void) {
         const struct attention *a = &problem.host;
         for (int64_t row = 0; row < problem.rows.count; ++row) {
             struct position at = position_of(a, row);
-            int sees = at.batch == a->batch - 1 && at.head >= a->heads - 2 && (!causal || at.i == a->seqlen_q - 1);
+            int sees =
+                at.batch == a->batch - 1 && at.head >= a->heads - 2 && (!causal || at.i == a->seqlen_q - 1);
             EXPECT(!isnan(problem.reference.lse[row]) == !sees);
             EXPECT(!isnan(problem.reference.plain_lse[row]) == !sees);
             for (int c = 0; c < a->head_dim; ++c) {
@@ -135,7 +148,8 @@ static void sample(void) {
     struct reference few;
     EXPECT(rows_choose(a, 1e5, &rows) == 0 && rows_choose(a, 1e5, &again) == 0);
     EXPECT(rows.index && rows.count < rows.total && rows.count >= 32 && rows.total == 600);
-    EXPECT(rows.count == again.count && memcmp(rows.index, again.index, (size_t)rows.count * sizeof *rows.index) == 0);
+    EXPECT(rows.count == again.count &&
+           memcmp(rows.index, again.index, (size_t)rows.count * sizeof *rows.index) == 0);
     static const int64_t corners[] = {0, 49, 550, 599};
     for (int i = 0; i < 4; ++i) {
         int found = 0;
@@ -147,7 +161,8 @@ static void sample(void) {
     for (int64_t n = 0; n < rows.count; ++n) {
         int64_t row = rows_at(&rows, n), bytes = a->head_dim * (int64_t)sizeof(double);
         EXPECT(memcmp(few.o + n * a->head_dim, problem.reference.o + row * a->head_dim, (size_t)bytes) == 0);
-        EXPECT(memcmp(few.plain_o + n * a->head_dim, problem.reference.plain_o + row * a->head_dim, (size_t)bytes) == 0);
+        EXPECT(memcmp(few.plain_o + n * a->head_dim, problem.reference.plain_o + row * a->head_dim,
+                      (size_t)bytes) == 0);
         EXPECT(few.lse[n] == problem.reference.lse[row]);
     }
     reference_free(&few);
@@ -173,7 +188,8 @@ static double loss(const struct attention *a) {
     return sum;
 }
 
-// The forward reference unpacks to fp32, so steps are powers of two and values multiples of 2^-10: exact there.
+// The forward reference unpacks to fp32, so steps are powers of two and values multiples of
+// 2^-10: exact there.
 static void check_gradient(const struct attention *a, double *values, int count, const double *gradient) {
     const double step = ldexp(1, -10);
     for (int i = 0; i < count; i += 7) {
@@ -190,12 +206,19 @@ static void check_gradient(const struct attention *a, double *values, int count,
 static void gradients(void) {
     static const struct {
         int heads, kv_heads, seqlen_q, seqlen_k, causal;
-    } cases[] = {{2, 2, 5, 5, 0}, {2, 2, 5, 5, 1}, {6, 2, 4, 7, 1}, {6, 3, 7, 4, 1}, {8, 1, 3, 4, 0}, {1, 1, 3, 0, 0}};
+    } cases[] = {{2, 2, 5, 5, 0}, {2, 2, 5, 5, 1}, {6, 2, 4, 7, 1},
+                 {6, 3, 7, 4, 1}, {8, 1, 3, 4, 0}, {1, 1, 3, 0, 0}};
     static double q[MAX], k[MAX], v[MAX];
     for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
-        struct attention a = {.batch = 2, .heads = cases[n].heads, .kv_heads = cases[n].kv_heads,
-                              .seqlen_q = cases[n].seqlen_q, .seqlen_k = cases[n].seqlen_k, .head_dim = 8, .scale = 0.4f,
-                              .causal = cases[n].causal, .dtype = DTYPE_FP64};
+        struct attention a = {.batch = 2,
+                              .heads = cases[n].heads,
+                              .kv_heads = cases[n].kv_heads,
+                              .seqlen_q = cases[n].seqlen_q,
+                              .seqlen_k = cases[n].seqlen_k,
+                              .head_dim = 8,
+                              .scale = 0.4f,
+                              .causal = cases[n].causal,
+                              .dtype = DTYPE_FP64};
         int q_count = 2 * a.heads * a.seqlen_q * 8, k_count = 2 * a.kv_heads * a.seqlen_k * 8;
         for (int i = 0; i < MAX; ++i) {
             q[i] = ldexp(round(inputs_normal(1, 0, 0, 0, 0, i) * 1024), -10);
@@ -213,11 +236,18 @@ static void gradients(void) {
         check_gradient(&a, k, k_count, dk);
         check_gradient(&a, v, k_count, dv);
         EXPECT(isnan(dq[q_count]) && isnan(dk[k_count]) && isnan(dv[k_count]));  // and nothing past the end
-        for (int64_t row = 0; row < query_count(&a); ++row)  // queries without keys
-            for (int c = 0; c < 8 && visible_keys(&a, position_of(&a, row).i) == 0; ++c) EXPECT(dq[row * 8 + c] == 0);
+        for (int64_t row = 0; row < query_count(&a); ++row)                      // queries without keys
+            for (int c = 0; c < 8 && visible_keys(&a, position_of(&a, row).i) == 0; ++c)
+                EXPECT(dq[row * 8 + c] == 0);
     }
     // One key: P = 1 whatever Q and K, so dQ = dK = 0 and dV is the sum of the dO that reach it.
-    struct attention a = {.batch = 1, .heads = 2, .kv_heads = 1, .seqlen_q = 3, .seqlen_k = 1, .head_dim = 8, .scale = 1,
+    struct attention a = {.batch = 1,
+                          .heads = 2,
+                          .kv_heads = 1,
+                          .seqlen_q = 3,
+                          .seqlen_k = 1,
+                          .head_dim = 8,
+                          .scale = 1,
                           .dtype = DTYPE_FP64};
     a.q = tensor_view(q, LAYOUT_BHSD, 2, 3, 8);
     a.k = tensor_view(k, LAYOUT_BHSD, 1, 1, 8), a.v = tensor_view(v, LAYOUT_BHSD, 1, 1, 8);

@@ -1,5 +1,5 @@
-// report_test.c - the table lines up, and the JSON is JSON, whatever names and numbers are in it. The file that it
-// writes is checked again by tests/cli/check_json.
+// report_test.c - the table lines up, and the JSON is JSON, whatever names and numbers are in it. The file
+// that it writes is checked again by tests/cli/check_json.
 #include "common/report.h"
 
 #include "unit.h"
@@ -8,17 +8,29 @@ static const struct lab lab = {.name = "lab \"00\"", .idea = "an idea", .lecture
 static const struct device device = {.name = "a\\b\tc \xc3\x97", .major = 9};
 static struct options options;
 static struct result results[3];
-static struct report report = {.lab = &lab, .options = &options, .device = &device, .results = results, .count = 3};
+static struct report report = {
+    .lab = &lab, .options = &options, .device = &device, .results = results, .count = 3};
 static char text[20000];
 
 static void make(void) {
     options.layout[1] = LAYOUT_BSHD, options.bench = 1;
-    report.shape = (struct attention){.batch = 1, .heads = 2, .kv_heads = 1, .seqlen_q = 3, .seqlen_k = 4, .head_dim = 8,
+    report.shape = (struct attention){.batch = 1,
+                                      .heads = 2,
+                                      .kv_heads = 1,
+                                      .seqlen_q = 3,
+                                      .seqlen_k = 4,
+                                      .head_dim = 8,
                                       .scale = INFINITY};
-    results[0] = (struct result){.kernel = "first", .adds = "3 \xc3\x97 fewer", .tflops = 50,
-                                 .o = {.err = 1e-3, .bound = 2e-3, .compared = 48, .rows = 6, .rows_total = 600},
-                                 .timing = {.median_ms = 4, .low_ms = 3, .high_ms = 5, .repetitions = 20}};
-    results[1] = (struct result){.kernel = "second", .adds = "plain", .verdict = VERDICT_NAN, .detail = "O is \"NaN\"\n",
+    results[0] =
+        (struct result){.kernel = "first",
+                        .adds = "3 \xc3\x97 fewer",
+                        .tflops = 50,
+                        .o = {.err = 1e-3, .bound = 2e-3, .compared = 48, .rows = 6, .rows_total = 600},
+                        .timing = {.median_ms = 4, .low_ms = 3, .high_ms = 5, .repetitions = 20}};
+    results[1] = (struct result){.kernel = "second",
+                                 .adds = "plain",
+                                 .verdict = VERDICT_NAN,
+                                 .detail = "O is \"NaN\"\n",
                                  .o = {.err = NAN, .bound = INFINITY}};
     results[2] = (struct result){.kernel = "third", .adds = "more", .refused = "too large"};
     report.peak_tflops = 100;
@@ -59,7 +71,8 @@ int main(int argc, char **argv) {
     EXPECT_SAYS(text, "50.0%");
     EXPECT(strstr(text, "\033") == NULL && strstr(text, " nan") == NULL && strstr(text, " inf ") == NULL);
     // The verdicts stand under each other, though one line holds a character of two bytes.
-    EXPECT(column_of("\nfirst", "right") > 0 && column_of("\nfirst", "right") == column_of("\nsecond", "NaN or infinity"));
+    EXPECT(column_of("\nfirst", "right") > 0 &&
+           column_of("\nfirst", "right") == column_of("\nsecond", "NaN or infinity"));
     EXPECT(column_of("\nfirst", "right") == column_of("\nthird", "did not run"));
 
     capture(report_print_configuration, path);

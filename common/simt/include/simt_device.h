@@ -47,11 +47,13 @@ struct ThreadIndex {
     dim3 blockDim, gridDim;
 };
 
-// The running thread's indices. Outside of a kernel: zeros. By value: what they live in is not the kernel's memory.
-uint3 thread_in_block();
-uint3 block_in_grid();
-dim3 block_size();
-dim3 grid_size();
+// The running thread's indices. Outside of a kernel: zeros. By value, because what they live in is not the kernel's
+// memory; const, because they never change while a thread lives, so that unused ones cost nothing.
+#define SIMT_CONSTANT __attribute__((const))
+SIMT_CONSTANT uint3 thread_in_block();
+SIMT_CONSTANT uint3 block_in_grid();
+SIMT_CONSTANT dim3 block_size();
+SIMT_CONSTANT dim3 grid_size();
 
 // First statement of every kernel. `max_threads` is the kernel's __launch_bounds__, 0 if it has none.
 void kernel_entry(const char *name, const char *file, int line, int max_threads = 0, int min_blocks = 0,

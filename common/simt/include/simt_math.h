@@ -133,8 +133,7 @@ SIMT_VALUE_FN float __fmul_rn(float a, float b) { return a * b; }
 SIMT_VALUE_FN float __fdiv_rn(float a, float b) { return a / b; }
 SIMT_VALUE_FN float __frcp_rn(float x) { return 1.0f / x; }
 SIMT_VALUE_FN float __fsqrt_rn(float x) { return sqrtf(x); }
-// 1 / sqrt in double has more than twice a float's digits: its rounding is right but for ties, which cannot
-// occur.
+// Computed in double and rounded once more: equal to the correctly rounded result for every float (tried).
 SIMT_VALUE_FN float __frsqrt_rn(float x) { return static_cast<float>(1.0 / sqrt(static_cast<double>(x))); }
 SIMT_VALUE_FN float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 SIMT_VALUE_FN double __dadd_rn(double a, double b) { return a + b; }

@@ -1,0 +1,190 @@
+// lab_test.c - lab_main as a whole, with "kernels" that get the right answer from the reference and carry it
+// to the device; each but the first plants one fault that must make the program exit 1 with the right reason.
+#include "common/compare.h"
+#include "common/problem.h"
+
+#include "unit.h"
+
+static char json_path[1024];
+static int launches;
+
+static void to_host(void *host, const void *device, size_t bytes) {
+    if (bytes) CUDA_CHECK(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
+}
+static void to_device(void *device, const void *host, size_t bytes) {
+    if (bytes) CUDA_CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+}
+static size_t q_bytes(const struct attention *a) { return (size_t)query_count(a) * (size_t)a->head_dim * 2; }
+static size_t k_bytes(const struct attention *a) {
+    return (size_t)a->batch * (size_t)a->kv_heads * (size_t)a->seqlen_k * (size_t)a->head_dim * 2;
+}
+static void *allocate(size_t bytes) {
+    void *memory = malloc(bytes + 1);
+    if (!memory) exit(LAB_USAGE);
+    return memory;
+}
+
+static void right(struct attention a) {
+    struct attention h = a;
+    struct rows rows;
+    struct reference r;
+    ++launches;
+    h.q.data = allocate(q_bytes(&a)), h.o.data = allocate(q_bytes(&a)),
+    h.lse = allocate((size_t)query_count(&a) * 4);
+    h.k.data = allocate(k_bytes(&a)), h.v.data = allocate(k_bytes(&a));
+    to_host(h.q.data, a.q.data, q_bytes(&a));
+    to_host(h.k.data, a.k.data, k_bytes(&a));
+    to_host(h.v.data, a.v.data, k_bytes(&a));
+    if (rows_choose(&h, REFERENCE_BUDGET, &rows) != 0 || reference_forward(&h, &rows, &r) != 0)
+        exit(LAB_USAGE);
+    for (int64_t row = 0; row < rows.count; ++row) {
+        struct position at = position_of(&a, row);
+        int64_t o = at.batch * a.o.stride_batch + at.head * a.o.stride_head + at.i * a.o.stride_row;
+        for (int c = 0; c < a.head_dim; ++c)
+            number_store(a.dtype, h.o.data, o + c, r.o[row * a.head_dim + c]);
+        h.lse[row] = (float)r.lse[row];
+    }
+    to_device(a.o.data, h.o.data, q_bytes(&a));
+    to_device(a.lse, h.lse, (size_t)query_count(&a) * 4);
+    reference_free(&r);
+    rows_free(&rows);
+    free(h.q.data), free(h.k.data), free(h.v.data), free(h.o.data), free(h.lse);
+}
+
+// The last half number of O, and the last float of LSE, set to these bits after the right answer.
+static void set_o(struct attention a, uint16_t bits) {
+    right(a);
+    to_device((char *)a.o.data + q_bytes(&a) - 2, &bits, 2);
+}
+static void set_lse(struct attention a, float value) {
+    right(a);
+    to_device(a.lse + query_count(&a) - 1, &value, 4);
+}
+
+static void silent(struct attention a) { (void)a; }
+static void unwritten(struct attention a) { set_o(a, 0xffff); }
+static void nan_out(struct attention a) { set_o(a, 0x7fff); }
+static void infinite(struct attention a) { set_o(a, 0x7c00); }
+static void wrong_o(struct attention a) { set_o(a, 0x4900); }  // 10
+static void wrong_lse(struct attention a) { set_lse(a, 1); }
+static void lse_minus_inf(struct attention a) { set_lse(a, -INFINITY); }
+static void past_o(struct attention a) {
+    right(a);
+    CUDA_CHECK(cudaMemset((char *)a.o.data + q_bytes(&a), 0, 2));
+}
+static void before_lse(struct attention a) {
+    right(a);
+    CUDA_CHECK(cudaMemset(a.lse - 1, 0, 4));
+}
+static void past_workspace(struct attention a) {
+    right(a);
+    CUDA_CHECK(cudaMemset((char *)a.workspace + 1000, 0, 1));
+}
+static void changes_v(struct attention a) {
+    right(a);
+    CUDA_CHECK(cudaMemset(a.v.data, 0x11, 1));
+}
+static void unsteady(struct attention a) {
+    float last;
+    right(a);
+    to_host(&last, a.lse + query_count(&a) - 1, 4);
+    // One bit more in each second run: far below the bound.
+    if (launches % 2 == 0)
+        last = nextafterf(last, INFINITY), to_device(a.lse + query_count(&a) - 1, &last, 4);
+}
+static void needs_workspace(struct attention a) {
+    unsigned char bytes[1000];
+    to_host(bytes, a.workspace, sizeof bytes);
+    for (int i = 0; i < 1000; ++i)
+        if (bytes[i] != 0xff) return;  // not poisoned: leaves O unwritten
+    if ((uintptr_t)a.workspace % 256 == 0) right(a);
+}
+static size_t workspace_1000(const struct attention *a) { return (void)a, 1000; }
+static size_t workspace_too_large(const struct attention *a) { return (void)a, (size_t)1 << 50; }
+
+#define ANY                                                                                                  \
+    { 1u << DTYPE_FP16, 8, 128, 0 }
+static const struct kernel kernels[] = {
+    {"right", "", right, NULL, ANY},
+    {"needs_workspace", "", needs_workspace, workspace_1000, ANY},
+    {"silent", "", silent, NULL, ANY},
+    {"unwritten", "", unwritten, NULL, ANY},
+    {"nan_out", "", nan_out, NULL, ANY},
+    {"infinite", "", infinite, NULL, ANY},
+    {"wrong_o", "", wrong_o, NULL, ANY},
+    {"wrong_lse", "", wrong_lse, NULL, ANY},
+    {"lse_minus_inf", "", lse_minus_inf, NULL, ANY},
+    {"past_o", "", past_o, NULL, ANY},
+    {"before_lse", "", before_lse, NULL, ANY},
+    {"past_workspace", "", past_workspace, workspace_1000, ANY},
+    {"changes_v", "", changes_v, NULL, ANY},
+    {"unsteady", "", unsteady, NULL, ANY},
+    {"too_large", "", right, workspace_too_large, ANY},
+    {"only_64", "", right, NULL, {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 64, 64, 0}},
+};
+static const struct shape shape = {.batch = 2, .heads = 3, .kv_heads = 1, .seqlen = 12, .head_dim = 8};
+static struct lab lab = {.name = "lab_test00",
+                         .idea = "lab_main under test",
+                         .lecture = "none",
+                         .kernels = kernels,
+                         .kernel_count = sizeof kernels / sizeof *kernels};
+
+// Runs lab_main on this command line; `says` must be in the JSON that it wrote.
+static void run(const char *line, int code, const char *says) {
+    static char copy[1024], text[100000], program[] = "lab_test", option[] = "--json";
+    char *argv[32] = {program, option, json_path};
+    int argc = 3;
+    remove(json_path);
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    launches = 0;
+    int got = lab_main(argc, argv, &lab);
+    EXPECT(got == code);
+    if (got != code) printf("  that was: %s, exit code %d\n", line, got);
+    if (!says) return;
+    FILE *file = fopen(json_path, "r");
+    text[file ? fread(text, 1, sizeof text - 1, file) : 0] = '\0';
+    if (file) fclose(file);
+    EXPECT_SAYS(text, says);
+}
+
+int main(int argc, char **argv) {
+    snprintf(json_path, sizeof json_path, "%s/lab_test.json", argc > 1 ? argv[1] : ".");
+    lab.on_cpu = lab.on_gpu = shape;
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return LAB_SKIPPED;
+
+    run("--kernel right", LAB_OK, "\"verdict\": \"right\"");
+    EXPECT(launches == 2);  // and a second time for the same bits
+    run("--kernel right --layout bshd --causal --seqlen-q 20", LAB_OK, "\"compared\": 960");
+    run("--kernel right --bench", LAB_OK, "\"repetitions\"");
+    run("--kernel right --inputs nan", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel right --seqlen-k 0", LAB_OK, "\"compared\": 576");
+    run("--kernel right --batch 0", LAB_OK, "nothing to compute");
+    EXPECT(launches == 0);
+    run("--kernel needs_workspace", LAB_OK, "\"workspace_bytes\": 1000");
+
+    run("--kernel silent", LAB_WRONG, verdict_text(VERDICT_UNWRITTEN));
+    run("--kernel unwritten", LAB_WRONG, "O[batch 1, head 2, row 11, column 7] was never written");
+    run("--kernel nan_out", LAB_WRONG, "O[batch 1, head 2, row 11, column 7] is nan");
+    run("--kernel infinite", LAB_WRONG, "O[batch 1, head 2, row 11, column 7] is inf");
+    run("--kernel wrong_o", LAB_WRONG, "O[batch 1, head 2, row 11, column 7] is 10, expected");
+    run("--kernel wrong_lse", LAB_WRONG, "LSE[batch 1, head 2, row 11] is 1, expected");
+    run("--kernel lse_minus_inf", LAB_WRONG, "LSE[batch 1, head 2, row 11] is -inf, expected");
+    run("--kernel past_o", LAB_WRONG, "it wrote 0 bytes past the end of O");
+    run("--kernel before_lse", LAB_WRONG, "it wrote 1 bytes before the beginning of LSE");
+    run("--kernel past_workspace", LAB_WRONG, "it wrote 0 bytes past the end of workspace");
+    run("--kernel changes_v", LAB_WRONG, "it changed V");
+    run("--kernel unsteady", LAB_WRONG, "LSE differs from the first run");
+    run("--kernel right --kernel wrong_o", LAB_WRONG, "\"verdict\": \"right\"");
+    run("--kernel wrong_o --kernel right", LAB_WRONG, "\"verdict\": \"right\"");
+
+    run("--kernel too_large", LAB_USAGE, "GB of workspace");
+    run("--kernel right --kernel too_large", LAB_USAGE, "\"verdict\": \"right\"");
+    run("--kernel only_64 --dim 32", LAB_USAGE, NULL);
+    run("--dtype bf16 --dim 64", LAB_OK, "does not support --dtype bf16");  // the others can not, one can
+    run("--dtype bf16 --dim 32", LAB_USAGE, NULL);
+    run("--dim 12", LAB_USAGE, NULL);
+    run("--seqlne 3", LAB_USAGE, NULL);
+    return unit_end();
+}
