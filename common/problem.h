@@ -12,7 +12,7 @@
 #include "reference.h"
 
 struct problem {
-    struct attention host;  // the case in host memory, in the layouts asked for; o and lse: a kernel's results
+    struct attention host;  // in host memory, in the layouts asked for; o and lse: a kernel's results
     size_t bytes[4];        // of q, k, v and o
     enum layout layout[4];
     int inputs_finite;   // no NaN or infinity in q, k and v
