@@ -69,11 +69,12 @@ if(BACKEND STREQUAL "cpu")
   set(KERNEL_FLAGS ${KERNEL_OPTIMISE} ${WARNINGS} -Wno-unknown-pragmas -fsanitize=thread -fno-strict-aliasing
       -ffp-contract=off)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    list(APPEND KERNEL_FLAGS -fno-vectorize -fno-slp-vectorize -mllvm -tsan-instrument-read-before-write=1
-         -gdwarf-4)  # the addr2line of binutils reads file names of DWARF 5 from clang wrongly
+    list(APPEND KERNEL_FLAGS -fno-vectorize -fno-slp-vectorize -mllvm -tsan-instrument-read-before-write=1)
   else()
     list(APPEND KERNEL_FLAGS -fno-tree-vectorize -fno-tree-slp-vectorize)
   endif()
+  # addr2line (binutils 2.40) sometimes takes the rewritten file's name from DWARF 5 in place of the .cu's.
+  list(APPEND KERNEL_FLAGS -gdwarf-4)
   # __FILE__ in a lab is its path in the repository, wherever that lies.
   list(APPEND KERNEL_FLAGS "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 endif()

@@ -1,0 +1,34 @@
+#!/bin/sh
+# gpu_check.sh [FOLDER]: everything that needs a GPU, in one go: build, tests, compute-sanitizer on every lab, and the
+# labs timed side by side with PyTorch's attention. Logs and CSV files go to FOLDER (default: build/gpu-check). Prints what
+# failed; exit code 1 if anything did. About five minutes on an H200 with 16 cores.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+out=${1:-build/gpu-check}
+mkdir -p "$out"
+failed=''
+step() {
+    name=$1
+    shift
+    started=$(date +%s)
+    "$@" >"$out/$name.log" 2>&1 || failed="$failed $name"
+    echo "== $name: $(($(date +%s) - started)) s"
+    tail -n "${lines:-12}" "$out/$name.log"
+}
+
+lines=14 step test ./lab test --backend gpu
+lines=40 step ladder ./lab run --backend gpu -- --bench
+labs=$(sed -n 's/^add_lab(\(lab[0-9a-z_]*\).*/\1/p' CMakeLists.txt)
+for lab in $labs; do
+    for shape in '--seqlen 130 --heads 6 --kv-heads 2 --causal --dim 72' '--seqlen-q 70 --seqlen-k 200 --layout bshd --dim 128'; do
+        # shellcheck disable=SC2086  # a list of plain words
+        lines=6 step "sanitize-$lab-$(echo "$shape" | tr -cd '0-9a-z')" build/gpu/"$lab" --sanitize $shape
+    done
+done
+if python3 -c 'import torch' 2>/dev/null; then
+    # A kernel on tensor cores is compared; of the others one shape tells enough.
+    lines=70 step peers python3 bench/peers.py --lab lab01_naive:cublas --lab lab02_online_softmax:fused \
+        --seqlen 512,1024,2048,4096,8192 --dim 64,128 --causal --csv "$out/forward.csv"
+fi
+[ -z "$failed" ] || { echo "FAILED:$failed"; exit 1; }
+echo "all steps passed"
