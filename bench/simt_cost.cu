@@ -1,5 +1,5 @@
-// simt_cost.cu - cpu backend: what the simulation costs. Prints the time of a switch between two threads of a block, of a
-// checked access to global and to shared memory, and of a block's start, each on one core.
+// simt_cost.cu - cpu backend: what the simulation costs. Prints the time of a switch between two threads of a
+// block, of a checked access to global and to shared memory, and of a block's start, each on one core.
 //
 //     build/cpu/tests/simt/simt_cost
 #include <cuda_runtime.h>

@@ -19,8 +19,8 @@
 #define ATTENTION_FN static inline
 #endif
 
-// A (batch, head, sequence, head_dim) view of memory, in any order of the first three: (batch, head, seq, dim) and
-// (batch, seq, head, dim) differ only in their strides. The last dimension is always contiguous.
+// A (batch, head, sequence, head_dim) view of memory, in any order of the first three: (batch, head, seq,
+// dim) and (batch, seq, head, dim) differ only in their strides. The last dimension is always contiguous.
 struct tensor {
     void *data;            // first element, in device memory
     int64_t stride_batch;  // elements from one batch to the next
@@ -34,7 +34,8 @@ struct attention {
     struct tensor v;  // [batch][kv_heads][seqlen_k][head_dim]
     struct tensor o;  // [batch][heads][seqlen_q][head_dim]
     float *lse;       // [batch][heads][seqlen_q], contiguous
-    void *workspace;  // what the kernel's workspace function asked for (bytes), 256-byte aligned, filled with NaN
+    void *workspace;  // what the kernel's workspace function asked for (bytes), 256-byte aligned, filled with
+                      // NaN
     int batch, heads, kv_heads;  // heads is a multiple of kv_heads (grouped-query attention)
     int seqlen_q, seqlen_k;
     int head_dim;
@@ -46,16 +47,16 @@ struct attention {
 // The head of K and V that query head `head` reads: heads / kv_heads neighbouring query heads share one.
 ATTENTION_FN int kv_head_of(const struct attention *a, int head) { return head / (a->heads / a->kv_heads); }
 
-// How many keys query i sees; they are keys 0 ... visible_keys - 1. May be 0 (causal with seqlen_q > seqlen_k):
-// then O = 0 and LSE = -inf.
+// How many keys query i sees; they are keys 0 ... visible_keys - 1. May be 0 (causal with seqlen_q >
+// seqlen_k): then O = 0 and LSE = -inf.
 ATTENTION_FN int visible_keys(const struct attention *a, int64_t i) {
     if (!a->causal) return a->seqlen_k;
     int64_t n = i + 1 + a->seqlen_k - a->seqlen_q;
     return (int)(n < 0 ? 0 : n > a->seqlen_k ? a->seqlen_k : n);
 }
 
-// Pairs (query, key) that are not masked, summed over batch and heads; the forward pass does 4 * head_dim FLOPs for
-// each (two products, a multiplication and an addition), the backward pass 10 * head_dim.
+// Pairs (query, key) that are not masked, summed over batch and heads; the forward pass does 4 * head_dim
+// FLOPs for each (two products, a multiplication and an addition), the backward pass 10 * head_dim.
 ATTENTION_FN double visible_pairs(const struct attention *a) {
     double pairs = 0;
     if (!a->causal) {
@@ -69,11 +70,14 @@ ATTENTION_FN double visible_pairs(const struct attention *a) {
     return pairs * a->batch * a->heads;
 }
 
-// Queries numbered through [batch][heads][seqlen_q], as in lse: the number of query (batch, head, i), and back.
+// Queries numbered through [batch][heads][seqlen_q], as in lse: the number of query (batch, head, i), and
+// back.
 struct position {
     int batch, head, i;
 };
-ATTENTION_FN int64_t query_count(const struct attention *a) { return (int64_t)a->batch * a->heads * a->seqlen_q; }
+ATTENTION_FN int64_t query_count(const struct attention *a) {
+    return (int64_t)a->batch * a->heads * a->seqlen_q;
+}
 ATTENTION_FN struct position position_of(const struct attention *a, int64_t query) {
     struct position at;
     at.i = (int)(query % a->seqlen_q);
@@ -83,9 +87,10 @@ ATTENTION_FN struct position position_of(const struct attention *a, int64_t quer
 }
 
 #ifdef __cplusplus
-// Address of row i of one head, in elements of type T. All arithmetic is 64-bit: batch * heads * seqlen * head_dim
-// passes 2^31 long before memory ends.
-template <class T> __host__ __device__ inline T *row(struct tensor t, int64_t batch, int64_t head, int64_t i) {
+// Address of row i of one head, in elements of type T. All arithmetic is 64-bit: batch * heads * seqlen *
+// head_dim passes 2^31 long before memory ends.
+template <class T>
+__host__ __device__ inline T *row(struct tensor t, int64_t batch, int64_t head, int64_t i) {
     return (T *)t.data + batch * t.stride_batch + head * t.stride_head + i * t.stride_row;
 }
 #endif

@@ -1,5 +1,6 @@
-// lab.h - what the main() of every lab calls. A lab states its kernels in a table; lab_main does the rest: it reads the
-// command line, makes or loads the inputs, runs each kernel, checks it against the reference and prints the table.
+// lab.h - what the main() of every lab calls. A lab states its kernels in a table; lab_main does the rest: it
+// reads the command line, makes or loads the inputs, runs each kernel, checks it against the reference and
+// prints the table.
 #ifndef LAB_H
 #define LAB_H
 
@@ -27,7 +28,8 @@ struct support {
 struct kernel {
     const char *name;  // for --kernel
     const char *adds;  // what it adds to the kernel before it, in a few words
-    // Enqueues the kernel(s) on the default stream. Checks its launches with CUDA_CHECK; does not synchronise.
+    // Enqueues the kernel(s) on the default stream. Checks its launches with CUDA_CHECK; does not
+    // synchronise.
     void (*launch)(struct attention a);
     // Bytes of scratch in global memory that launch needs in a.workspace; a null pointer means none.
     size_t (*workspace)(const struct attention *a);
@@ -52,13 +54,13 @@ struct lab {
 // Runs the whole program. Returns a lab_exit code for main to return.
 int lab_main(int argc, char **argv, const struct lab *lab);
 
-// Stops the program with exit code 1 and one line (file, line, call, CUDA's name for the error and its text) unless
-// the CUDA call succeeded. After a launch: CUDA_CHECK(cudaGetLastError()).
+// Stops the program with exit code 1 and one line (file, line, call, CUDA's name for the error and its text)
+// unless the CUDA call succeeded. After a launch: CUDA_CHECK(cudaGetLastError()).
 #define CUDA_CHECK(call) lab_cuda_check((call), #call, __FILE__, __LINE__)
 void lab_cuda_check(cudaError_t status, const char *call, const char *file, int line);
 
-// Blocks that cover `items` with `per_block` to each, for a one-dimensional grid; stops as CUDA_CHECK does beyond the
-// limit of 2^31 - 1. (Of y and z a grid has only 65535, fewer than batch * heads may be.)
+// Blocks that cover `items` with `per_block` to each, for a one-dimensional grid; stops as CUDA_CHECK does
+// beyond the limit of 2^31 - 1. (Of y and z a grid has only 65535, fewer than batch * heads may be.)
 static inline unsigned lab_blocks(int64_t items, int64_t per_block) {
     int64_t blocks = (items + per_block - 1) / per_block;
     CUDA_CHECK(blocks <= INT32_MAX ? cudaSuccess : cudaErrorInvalidConfiguration);

@@ -27,6 +27,15 @@ constexpr int THREADS = 256;  // eight warps, eight neighbouring queries: they s
 
 // ---- the state of a softmax ----
 
+static __device__ float warp_max(float x) {
+    for (int offset = WARP / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, offset));
+    return x;
+}
+static __device__ float warp_sum(float x) {
+    for (int offset = WARP / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);
+    return x;
+}
+
 struct softmax_state {
     float m;  // maximum of the scores so far; -inf: no key yet. Never NaN, fmaxf and < pass over a NaN
     float l;  // sum of exp(score - m); a NaN among the scores lands here and stays
@@ -67,17 +76,24 @@ static __device__ float inverse_of(float l) { return l == 0.0f ? 0.0f : 1.0f / l
 
 // ---- rows of Q, K, V and O in a warp ----
 
-// A warp takes STEP keys at a time. Eight lanes, a group, share a row: a lane holds 8 of its columns, one
-// load of 16 bytes, and the 8 that lie 64 further on, CHUNKS loads in all. The warp's four groups so have
-// four keys in hand at once, and each takes four keys in a step, whose loads are all under way together.
+// A warp takes 32 keys at a time, a step, and looks at them in two ways. For the products eight lanes, a
+// group, share a row of K or V, and go through eight keys row by row: a lane holds 8 columns of the row, one
+// load of 16 bytes, and the 8 that lie 64 further on, CHUNKS loads in all. For the softmax each lane has one
+// key of its own, and so one exp:
+//
+//     group        0        1          2           3
+//     lanes        0 ... 7  8 ... 15   16 ... 23   24 ... 31
+//     rows first + 0 ... 7  8 ... 15   16 ... 23   24 ... 31     lane i's own key: first + i
+constexpr int STEP = WARP;
 constexpr int GROUP = 8;
-constexpr int GROUPS = WARP / GROUP;
-constexpr int KEYS = 4;  // of each group in a step
-constexpr int STEP = KEYS * GROUPS;
+constexpr int KEYS = GROUP;  // of each group in a step
 
 static __device__ int lane() { return threadIdx.x % WARP; }
 static __device__ int column_of(int chunk) { return (chunk * GROUP + lane() % GROUP) * 8; }
-static __device__ int key_of(int first, int n) { return first + n * GROUPS + lane() / GROUP; }
+static __device__ int key_of(int first, int n) { return first + lane() / GROUP * KEYS + n; }
+
+// Rows that a lane loads before it uses the first of them: 8 loads under way, 32 registers.
+template <int CHUNKS> constexpr int BATCH = 8 / CHUNKS;
 
 // This lane's part of a row, still packed in fp16; columns past head_dim are 0.
 template <int CHUNKS> static __device__ void load_row(const half *x, int head_dim, uint4 *packed_reg) {
@@ -85,14 +101,21 @@ template <int CHUNKS> static __device__ void load_row(const half *x, int head_di
         packed_reg[c] = column_of(c) < head_dim ? *(const uint4 *)(x + column_of(c)) : make_uint4(0, 0, 0, 0);
 }
 
-// The same for the KEYS rows of K or V of this group and step. Past the visible keys it loads the last
-// visible one again, unused: no branch keeps a load waiting, and no masked row is read.
+// The same for BATCH rows of K or V, this group's keys n, n + 1 and so on of the step. What lies past the
+// visible keys or past head_dim is 0 and never read; a whole step asks once, not for each load.
 template <int CHUNKS>
-static __device__ void load_step(struct tensor t, const half *x, int head_dim, int first, int visible,
+static __device__ void load_rows(struct tensor t, const half *x, int head_dim, int first, int n, int visible,
                                  uint4 (*packed_reg)[CHUNKS]) {
-    for (int n = 0; n < KEYS; n++) {
-        int key = key_of(first, n) < visible ? key_of(first, n) : visible - 1;
-        load_row<CHUNKS>(x + key * t.stride_row, head_dim, packed_reg[n]);
+    x += key_of(first, n) * t.stride_row;
+    if (first + STEP <= visible && head_dim == CHUNKS * GROUP * 8) {
+#pragma unroll
+        for (int r = 0; r < BATCH<CHUNKS>; r++)
+            load_row<CHUNKS>(x + r * t.stride_row, CHUNKS * GROUP * 8, packed_reg[r]);
+    } else {
+#pragma unroll
+        for (int r = 0; r < BATCH<CHUNKS>; r++)
+            load_row<CHUNKS>(x + r * t.stride_row, key_of(first, n + r) < visible ? head_dim : 0,
+                             packed_reg[r]);
     }
 }
 
@@ -116,41 +139,64 @@ static __device__ void load_query(const struct attention *a, struct position at,
     }
 }
 
-// s_reg[n] = score of key_of(first, n), in all lanes of the group alike; -inf if that key is not visible.
-template <int CHUNKS>
-static __device__ void score_step(const struct attention *a, const half *k, int first, int visible,
-                                  const float (*q_reg)[8], float *s_reg) {
-    uint4 packed_reg[KEYS][CHUNKS];
-    load_step<CHUNKS>(a->k, k, a->head_dim, first, visible, packed_reg);
-    for (int n = 0; n < KEYS; n++) {
-        float sum = 0.0f;
-        for (int c = 0; c < CHUNKS; c++) {
-            float k_reg[8];
-            unpack(packed_reg[n][c], k_reg);
-            for (int e = 0; e < 8; e++) sum += q_reg[c][e] * k_reg[e];
+// part_reg[n]: what this lane's columns add to the score of its group's key n. Returns the score of the
+// lane's own key. In each round a lane keeps half of its keys, gives its parts of the others to the lane that
+// keeps those, and gets that lane's parts in return: 4 + 2 + 1 shuffles; eight sums over eight lanes would
+// take 24.
+static __device__ float sum_of_own_key(float *part_reg) {
+#pragma unroll
+    for (int keep = GROUP / 2; keep > 0; keep /= 2) {
+        bool upper = lane() & keep;  // keeps the upper half
+        for (int n = 0; n < keep; n++) {
+            float mine = upper ? part_reg[n + keep] : part_reg[n];
+            float theirs = upper ? part_reg[n] : part_reg[n + keep];
+            part_reg[n] = mine + __shfl_xor_sync(ALL_LANES, theirs, keep);
         }
-        for (int offset = GROUP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
-        s_reg[n] = key_of(first, n) < visible ? sum : -INFINITY;
+    }
+    return part_reg[0];
+}
+
+// The score of this lane's key, first + lane(); -inf if that key is not visible.
+template <int CHUNKS>
+static __device__ float score_step(const struct attention *a, const half *k, int first, int visible,
+                                   const float (*q_reg)[8]) {
+    float part_reg[KEYS] = {};
+#pragma unroll
+    for (int n = 0; n < KEYS; n += BATCH<CHUNKS>) {
+        uint4 packed_reg[BATCH<CHUNKS>][CHUNKS];
+        load_rows<CHUNKS>(a->k, k, a->head_dim, first, n, visible, packed_reg);
+        for (int r = 0; r < BATCH<CHUNKS>; r++)
+            for (int c = 0; c < CHUNKS; c++) {
+                float k_reg[8];
+                unpack(packed_reg[r][c], k_reg);
+                for (int e = 0; e < 8; e++) part_reg[n + r] += q_reg[c][e] * k_reg[e];
+            }
+    }
+    float score = sum_of_own_key(part_reg);
+    return first + lane() < visible ? score : -INFINITY;
+}
+
+// o_reg += sum over the group's keys of p * (row of V). p: of key first + lane(), 0 if that key is not
+// visible.
+template <int CHUNKS>
+static __device__ void output_step(const struct attention *a, const half *v, int first, int visible, float p,
+                                   float (*o_reg)[8]) {
+#pragma unroll
+    for (int n = 0; n < KEYS; n += BATCH<CHUNKS>) {
+        uint4 packed_reg[BATCH<CHUNKS>][CHUNKS];
+        load_rows<CHUNKS>(a->v, v, a->head_dim, first, n, visible, packed_reg);
+        for (int r = 0; r < BATCH<CHUNKS>; r++) {
+            float p_row = __shfl_sync(ALL_LANES, p, n + r, GROUP);  // from the lane whose key this row is
+            for (int c = 0; c < CHUNKS; c++) {
+                float v_reg[8];
+                unpack(packed_reg[r][c], v_reg);
+                for (int e = 0; e < 8; e++) o_reg[c][e] += p_row * v_reg[e];
+            }
+        }
     }
 }
 
-// o_reg += sum over the visible keys of the step of p_reg[n] * (row of V)
-template <int CHUNKS>
-static __device__ void output_step(const struct attention *a, const half *v, int first, int visible,
-                                   const float *p_reg, float (*o_reg)[8]) {
-    uint4 packed_reg[KEYS][CHUNKS];
-    load_step<CHUNKS>(a->v, v, a->head_dim, first, visible, packed_reg);
-    for (int n = 0; n < KEYS; n++) {
-        if (key_of(first, n) >= visible) continue;  // not p = 0: 0 times an infinity is NaN
-        for (int c = 0; c < CHUNKS; c++) {
-            float v_reg[8];
-            unpack(packed_reg[n][c], v_reg);
-            for (int e = 0; e < 8; e++) o_reg[c][e] += p_reg[n] * v_reg[e];
-        }
-    }
-}
-
-// Adds up what the four groups have for their keys, times each group's factor, and writes the row of O.
+// Adds up what the four groups have summed over their keys, times factor, and writes the row of O.
 template <int CHUNKS>
 static __device__ void store_output(const struct attention *a, struct position at, float factor,
                                     const float (*o_reg)[8]) {
@@ -173,7 +219,7 @@ static __device__ void store_output(const struct attention *a, struct position a
 
 // ---- S and P in memory: safe and online ----
 
-// S or P: fp16, [batch][heads][seqlen_q][seqlen_k]; a row starts at a multiple of STEP elements (32 bytes).
+// S or P: fp16, [batch][heads][seqlen_q][seqlen_k]; a row starts at a multiple of STEP elements (64 bytes).
 static __host__ __device__ struct tensor score_matrix(const struct attention *a, int which) {
     struct tensor t;
     t.stride_row = ((int64_t)a->seqlen_k + STEP - 1) / STEP * STEP;
@@ -198,12 +244,8 @@ template <int CHUNKS> __global__ void __launch_bounds__(THREADS) scores(struct a
     float q_reg[CHUNKS][8];
     load_query<CHUNKS>(&a, at, q_reg);
     for (int first = 0; first < visible; first += STEP) {
-        float s_reg[KEYS];
-        score_step<CHUNKS>(&a, k, first, visible, q_reg, s_reg);
-        // Lane n of a group takes the group's key n, so that all the scores leave in one store.
-        float s_mine = s_reg[0];
-        for (int n = 1; n < KEYS; n++) s_mine = lane() % GROUP == n ? s_reg[n] : s_mine;
-        if (lane() % GROUP < KEYS) s[key_of(first, lane() % GROUP)] = __float2half(s_mine);
+        float score = score_step<CHUNKS>(&a, k, first, visible, q_reg);
+        s[first + lane()] = __float2half(score);  // lanes past the end: into the padding of the row
     }
 }
 
@@ -216,11 +258,9 @@ __global__ void __launch_bounds__(THREADS) softmax_safe(struct attention a) {
 
     struct softmax_state state = no_keys();
     for (int key = lane(); key < visible; key += WARP) state.m = fmaxf(state.m, __half2float(s[key]));
-    for (int offset = WARP / 2; offset > 0; offset /= 2)
-        state.m = fmaxf(state.m, __shfl_xor_sync(ALL_LANES, state.m, offset));
+    state.m = warp_max(state.m);
     for (int key = lane(); key < visible; key += WARP) state.l += share(__half2float(s[key]), state.m);
-    for (int offset = WARP / 2; offset > 0; offset /= 2)
-        state.l += __shfl_xor_sync(ALL_LANES, state.l, offset);
+    state.l = warp_sum(state.l);
 
     float inverse = inverse_of(state.l);
     for (int key = lane(); key < a.seqlen_k; key += WARP)
@@ -254,10 +294,8 @@ template <int CHUNKS> __global__ void __launch_bounds__(THREADS) output(struct a
 
     float o_reg[CHUNKS][8] = {};
     for (int first = 0; first < visible; first += STEP) {
-        float p_reg[KEYS];
-        for (int n = 0; n < KEYS; n++)
-            p_reg[n] = key_of(first, n) < visible ? __half2float(p[key_of(first, n)]) : 0.0f;
-        output_step<CHUNKS>(&a, v, first, visible, p_reg, o_reg);
+        float p_own = first + lane() < visible ? __half2float(p[first + lane()]) : 0.0f;
+        output_step<CHUNKS>(&a, v, first, visible, p_own, o_reg);
     }
     store_output<CHUNKS>(&a, at, 1.0f, o_reg);
 }
@@ -273,32 +311,27 @@ template <int CHUNKS> __global__ void __launch_bounds__(THREADS) attention_fused
 
     float q_reg[CHUNKS][8];
     load_query<CHUNKS>(&a, at, q_reg);
-    struct softmax_state state = no_keys();  // of this group's keys, every fourth
-    float o_reg[CHUNKS][8] = {};             // sum over the same keys of exp(score - m) * V
+    struct softmax_state state =
+        no_keys();                // m: of all keys so far, in all lanes; l: of this lane's own keys
+    float o_reg[CHUNKS][8] = {};  // sum of exp(score - m) * V over this group's keys
     for (int first = 0; first < visible; first += STEP) {
-        float s_reg[KEYS];
-        score_step<CHUNKS>(&a, k, first, visible, q_reg, s_reg);
-
-        float m_new = state.m;
-        for (int n = 0; n < KEYS; n++) m_new = fmaxf(m_new, s_reg[n]);
-        float rescale = share(state.m, m_new);  // everything summed so far was relative to the old maximum
-        state.m = m_new;
-        state.l *= rescale;
-        for (int c = 0; c < CHUNKS; c++)
-            for (int e = 0; e < 8; e++) o_reg[c][e] *= rescale;
-
-        float p_reg[KEYS];
-        for (int n = 0; n < KEYS; n++) {
-            p_reg[n] = share(s_reg[n], m_new);
-            state.l += p_reg[n];
+        float score = score_step<CHUNKS>(&a, k, first, visible, q_reg);
+        float m_new = fmaxf(state.m, warp_max(score));
+        if (m_new >
+            state.m) {  // rare: of N random scores the n-th is the largest so far with probability 1/n
+            float rescale = share(state.m, m_new);
+            state.m = m_new;
+            state.l *= rescale;
+            for (int c = 0; c < CHUNKS; c++)
+                for (int e = 0; e < 8; e++) o_reg[c][e] *= rescale;
         }
-        output_step<CHUNKS>(&a, v, first, visible, p_reg, o_reg);
+        float p = share(score, state.m);
+        state.l += p;
+        output_step<CHUNKS>(&a, v, first, visible, p, o_reg);
     }
-    // The four groups merge as any disjoint sets of keys do, and O with them.
-    struct softmax_state total = state;
-    for (int offset = GROUP; offset < WARP; offset *= 2) total = merge(total, shuffle_xor(total, offset));
-    store_output<CHUNKS>(&a, at, share(state.m, total.m) * inverse_of(total.l), o_reg);
-    if (lane() == 0) a.lse[query_of_warp()] = lse_of(total);
+    state.l = warp_sum(state.l);  // a merge in which no factor is left: m is the same in all lanes
+    store_output<CHUNKS>(&a, at, inverse_of(state.l), o_reg);
+    if (lane() == 0) a.lse[query_of_warp()] = lse_of(state);
 }
 
 // ---- launches and the table ----

@@ -4,9 +4,12 @@
 
 namespace simt {
 
-static ShuffleArgument &lane_argument(void *const lane[32], int i) { return *static_cast<ShuffleArgument *>(lane[i]); }
+static ShuffleArgument &lane_argument(void *const lane[32], int i) {
+    return *static_cast<ShuffleArgument *>(lane[i]);
+}
 
-// Every lane's result is the value of the lane that `choose` names, if that one takes part; else its own value.
+// Every lane's result is the value of the lane that `choose` names, if that one takes part; else its own
+// value.
 template <class Choose> static void shuffle(void *const lane[32], unsigned mask, Choose choose) {
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         int i = __builtin_ctz(rest);
@@ -18,11 +21,13 @@ template <class Choose> static void shuffle(void *const lane[32], unsigned mask,
 }
 
 void shuffle_index(void *const lane[32], unsigned mask) {
-    shuffle(lane, mask, [](int, int segment, int width, int selector) { return segment + (selector & (width - 1)); });
+    shuffle(lane, mask,
+            [](int, int segment, int width, int selector) { return segment + (selector & (width - 1)); });
 }
 
 void shuffle_up(void *const lane[32], unsigned mask) {
-    shuffle(lane, mask, [](int i, int segment, int, int selector) { return i - selector >= segment ? i - selector : i; });
+    shuffle(lane, mask,
+            [](int i, int segment, int, int selector) { return i - selector >= segment ? i - selector : i; });
 }
 
 void shuffle_down(void *const lane[32], unsigned mask) {
@@ -34,7 +39,8 @@ void shuffle_down(void *const lane[32], unsigned mask) {
 void shuffle_xor(void *const lane[32], unsigned mask) {
     shuffle(lane, mask, [](int i, int segment, int width, int selector) {
         int source = i ^ selector;
-        return source < segment + width ? (source & 31) : i;  // lanes below the segment may be read, those above may not
+        return source < segment + width ? (source & 31)
+                                        : i;  // lanes below the segment may be read, those above may not
     });
 }
 
@@ -42,7 +48,8 @@ template <class Combine> static void combine(void *const lane[32], unsigned mask
     uint64_t result = lane_argument(lane, __builtin_ctz(mask)).value;
     for (unsigned rest = mask & (mask - 1); rest; rest &= rest - 1)
         result = step(result, lane_argument(lane, __builtin_ctz(rest)).value);
-    for (unsigned rest = mask; rest; rest &= rest - 1) lane_argument(lane, __builtin_ctz(rest)).result = result;
+    for (unsigned rest = mask; rest; rest &= rest - 1)
+        lane_argument(lane, __builtin_ctz(rest)).result = result;
 }
 
 void vote_ballot(void *const lane[32], unsigned mask) {
@@ -51,7 +58,8 @@ void vote_ballot(void *const lane[32], unsigned mask) {
         int i = __builtin_ctz(rest);
         votes |= (lane_argument(lane, i).value & 1) << i;
     }
-    for (unsigned rest = mask; rest; rest &= rest - 1) lane_argument(lane, __builtin_ctz(rest)).result = votes;
+    for (unsigned rest = mask; rest; rest &= rest - 1)
+        lane_argument(lane, __builtin_ctz(rest)).result = votes;
 }
 
 void match_any(void *const lane[32], unsigned mask) {

@@ -1,5 +1,5 @@
-// fiber.cpp - switching stacks. A switch saves the registers that a C function must preserve, and nothing else:
-// about 20 instructions on x86-64 (System V ABI 3.2.1) and 30 on aarch64 (AAPCS64 6.1).
+// fiber.cpp - switching stacks. A switch saves the registers that a C function must preserve, and nothing
+// else: about 20 instructions on x86-64 (System V ABI 3.2.1) and 30 on aarch64 (AAPCS64 6.1).
 #include <cstring>
 
 #include "internal.h"
@@ -17,7 +17,8 @@
 #endif
 
 #if defined(__x86_64__)
-asm(".text\n.globl " SYMBOL(simt_switch) "\n" FUNCTION_TYPE(simt_switch) SYMBOL(simt_switch) ":\n" R"(
+asm(".text\n.globl " SYMBOL(simt_switch) "\n" FUNCTION_TYPE(simt_switch) SYMBOL(simt_switch) ":\n"
+                                                                                             R"(
     pushq %rbp
     pushq %rbx
     pushq %r12
@@ -37,7 +38,8 @@ asm(".text\n.globl " SYMBOL(simt_switch) "\n" FUNCTION_TYPE(simt_switch) SYMBOL(
 constexpr size_t saved_words = 6;  // below the return address
 constexpr size_t entry_word = 6;   // the return address itself
 #elif defined(__aarch64__)
-asm(".text\n.globl " SYMBOL(simt_switch) "\n" FUNCTION_TYPE(simt_switch) SYMBOL(simt_switch) ":\n" R"(
+asm(".text\n.globl " SYMBOL(simt_switch) "\n" FUNCTION_TYPE(simt_switch) SYMBOL(simt_switch) ":\n"
+                                                                                             R"(
     sub sp, sp, #160
     stp x19, x20, [sp, #0]
     stp x21, x22, [sp, #16]
@@ -76,8 +78,8 @@ asm(".section .note.GNU-stack, \"\", %progbits\n.text\n");
 #endif
 
 void *simt::fiber_prepare(char *stack_top, void (*entry)()) {
-    // The entry is "returned" to, so the stack must look as it does just after a call: on x86-64 the stack pointer is 8
-    // below a multiple of 16 then, on aarch64 a multiple of 16.
+    // The entry is "returned" to, so the stack must look as it does just after a call: on x86-64 the stack
+    // pointer is 8 below a multiple of 16 then, on aarch64 a multiple of 16.
     uintptr_t top = (reinterpret_cast<uintptr_t>(stack_top) & ~uintptr_t(15)) - 64;
     void **frame = reinterpret_cast<void **>(top);
 #if defined(__x86_64__)

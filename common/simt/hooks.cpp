@@ -1,8 +1,9 @@
 // hooks.cpp - every plain memory access of a kernel comes through here.
 //
-// The kernels are compiled with -fsanitize=thread, which puts a call to a __tsan_ function before each load and store;
-// these are our own instead of that library's. An access must lie in device memory, in the block's shared memory, on the
-// thread's own stack (local memory), or in constants, and a read must find memory that somebody has written.
+// The kernels are compiled with -fsanitize=thread, which puts a call to a __tsan_ function before each load
+// and store; these are our own instead of that library's. An access must lie in device memory, in the block's
+// shared memory, on the thread's own stack (local memory), or in constants, and a read must find memory that
+// somebody has written.
 #include <cstring>
 
 #include "internal.h"
@@ -11,8 +12,8 @@ extern "C" char __executable_start, end;  // linker symbols: the program's code 
 
 namespace simt {
 
-[[noreturn]] static void stop_access(Worker &worker, const void *pointer, size_t bytes, bool write, const char *what,
-                                     cudaError_t error, uintptr_t pc) {
+[[noreturn]] static void stop_access(Worker &worker, const void *pointer, size_t bytes, bool write,
+                                     const char *what, cudaError_t error, uintptr_t pc) {
     stop_block(error,
                format("%s: %s of %zu bytes, %s", what, write ? "write" : "read", bytes,
                       describe_address(worker, reinterpret_cast<uintptr_t>(pointer)).c_str()),
@@ -21,7 +22,8 @@ namespace simt {
 
 // Whether all `size` bytes of state are memory_written: one comparison for the usual sizes.
 template <size_t size> static inline bool all_written(const uint8_t *state) {
-    if constexpr (size == 16) return all_written<8>(state) && all_written<8>(state + 8);
+    if constexpr (size == 16)
+        return all_written<8>(state) && all_written<8>(state + 8);
     else {
         uint64_t value = 0;
         memcpy(&value, state, size);
@@ -30,8 +32,8 @@ template <size_t size> static inline bool all_written(const uint8_t *state) {
 }
 
 // The first byte that is outside or, for a read, unwritten stops the block; a write makes the rest written.
-static __attribute__((noinline)) void check_bytes(Worker &worker, const char *pointer, uint8_t *state, size_t bytes,
-                                                  bool write, uintptr_t pc) {
+static __attribute__((noinline)) void check_bytes(Worker &worker, const char *pointer, uint8_t *state,
+                                                  size_t bytes, bool write, uintptr_t pc) {
     for (size_t i = 0; i < bytes; i++) {
         if (state[i] == memory_outside)
             stop_access(worker, pointer + i, bytes, write, "out of bounds", cudaErrorIllegalAddress, pc);
@@ -42,10 +44,11 @@ static __attribute__((noinline)) void check_bytes(Worker &worker, const char *po
 }
 
 // Everything that is neither device nor shared memory nor the thread's own.
-static __attribute__((noinline)) void check_other(Worker &worker, const char *pointer, size_t bytes, bool write,
-                                                  uintptr_t pc) {
+static __attribute__((noinline)) void check_other(Worker &worker, const char *pointer, size_t bytes,
+                                                  bool write, uintptr_t pc) {
     if (size_t(pointer - worker.stacks) < size_t(worker.threads) * stack_bytes)
-        stop_access(worker, pointer, bytes, write, "local memory of another thread", cudaErrorIllegalAddress, pc);
+        stop_access(worker, pointer, bytes, write, "local memory of another thread", cudaErrorIllegalAddress,
+                    pc);
     if (pointer >= &__executable_start && pointer < &end) {
         if (!write) return;  // __constant__ memory and the program's own tables
         stop_access(worker, pointer, bytes, write, "constant memory", cudaErrorIllegalAddress, pc);
@@ -60,7 +63,8 @@ static inline bool is_local(const Worker &worker, const char *pointer) {
     return size_t(pointer - worker.current->stack) < stack_bytes;
 }
 
-template <size_t size, bool write, bool aligned> static inline void access(const void *address, uintptr_t pc) {
+template <size_t size, bool write, bool aligned>
+static inline void access(const void *address, uintptr_t pc) {
     Worker *worker = current_worker;
     if (!worker) return;  // host code
     const char *pointer = static_cast<const char *>(address);
@@ -84,7 +88,8 @@ static void access_range(const void *address, size_t bytes, bool write, uintptr_
     bool is_shared = shared < SharedMemory::window_bytes;
     if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, bytes, write, pc);
     worker->counters.bytes[is_shared][write] += bytes;
-    check_bytes(*worker, pointer, is_shared ? worker->shared.state + shared : arena_state + global, bytes, write, pc);
+    check_bytes(*worker, pointer, is_shared ? worker->shared.state + shared : arena_state + global, bytes,
+                write, pc);
 }
 
 // An atomic reads and writes; it is named by file and line, since it is called from the kernel directly.
@@ -100,37 +105,39 @@ void atomic_access(const void *address, size_t bytes, const char *file, int line
                    format("invalid address: atomic of %zu bytes%s, %s", bytes, where.c_str(),
                           describe_address(*worker, uintptr_t(pointer)).c_str()));
     if (uintptr_t(pointer) % bytes)
-        stop_block(cudaErrorMisalignedAddress, format("misaligned address: atomic of %zu bytes%s, %s", bytes, where.c_str(),
-                                                      describe_address(*worker, uintptr_t(pointer)).c_str()));
+        stop_block(cudaErrorMisalignedAddress,
+                   format("misaligned address: atomic of %zu bytes%s, %s", bytes, where.c_str(),
+                          describe_address(*worker, uintptr_t(pointer)).c_str()));
     worker->counters.bytes[is_shared][0] += bytes;
     worker->counters.bytes[is_shared][1] += bytes;
     uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
     for (size_t i = 0; i < bytes; i++)
         if (state[i] != memory_written)
             stop_block(state[i] == memory_outside ? cudaErrorIllegalAddress : cudaErrorLaunchFailure,
-                       format("%s: atomic of %zu bytes%s, %s", state[i] == memory_outside ? "out of bounds" : "unwritten memory",
-                              bytes, where.c_str(), describe_address(*worker, uintptr_t(pointer + i)).c_str()));
+                       format("%s: atomic of %zu bytes%s, %s",
+                              state[i] == memory_outside ? "out of bounds" : "unwritten memory", bytes,
+                              where.c_str(), describe_address(*worker, uintptr_t(pointer + i)).c_str()));
 }
 
 }  // namespace simt
 
 #define PC reinterpret_cast<uintptr_t>(__builtin_return_address(0))
-#define HOOKS(size)                                                                                                    \
-    void __tsan_read##size(void *p) { simt::access<size, false, true>(p, PC); }                                        \
-    void __tsan_write##size(void *p) { simt::access<size, true, true>(p, PC); }                                        \
-    void __tsan_volatile_read##size(void *p) { simt::access<size, false, true>(p, PC); }                               \
-    void __tsan_volatile_write##size(void *p) { simt::access<size, true, true>(p, PC); }                               \
-    void __tsan_unaligned_read##size(void *p) { simt::access<size, false, false>(p, PC); }                             \
-    void __tsan_unaligned_write##size(void *p) { simt::access<size, true, false>(p, PC); }                             \
-    void __tsan_unaligned_volatile_read##size(void *p) { simt::access<size, false, false>(p, PC); }                    \
-    void __tsan_unaligned_volatile_write##size(void *p) { simt::access<size, true, false>(p, PC); }                    \
-    void __tsan_read_write##size(void *p) {                                                                            \
-        simt::access<size, false, true>(p, PC);                                                                        \
-        simt::access<size, true, true>(p, PC);                                                                         \
-    }                                                                                                                  \
-    void __tsan_unaligned_read_write##size(void *p) {                                                                  \
-        simt::access<size, false, false>(p, PC);                                                                       \
-        simt::access<size, true, false>(p, PC);                                                                        \
+#define HOOKS(size)                                                                                          \
+    void __tsan_read##size(void *p) { simt::access<size, false, true>(p, PC); }                              \
+    void __tsan_write##size(void *p) { simt::access<size, true, true>(p, PC); }                              \
+    void __tsan_volatile_read##size(void *p) { simt::access<size, false, true>(p, PC); }                     \
+    void __tsan_volatile_write##size(void *p) { simt::access<size, true, true>(p, PC); }                     \
+    void __tsan_unaligned_read##size(void *p) { simt::access<size, false, false>(p, PC); }                   \
+    void __tsan_unaligned_write##size(void *p) { simt::access<size, true, false>(p, PC); }                   \
+    void __tsan_unaligned_volatile_read##size(void *p) { simt::access<size, false, false>(p, PC); }          \
+    void __tsan_unaligned_volatile_write##size(void *p) { simt::access<size, true, false>(p, PC); }          \
+    void __tsan_read_write##size(void *p) {                                                                  \
+        simt::access<size, false, true>(p, PC);                                                              \
+        simt::access<size, true, true>(p, PC);                                                               \
+    }                                                                                                        \
+    void __tsan_unaligned_read_write##size(void *p) {                                                        \
+        simt::access<size, false, false>(p, PC);                                                             \
+        simt::access<size, true, false>(p, PC);                                                              \
     }
 
 extern "C" {

@@ -1,9 +1,10 @@
 // internal.h - what the parts of the CPU backend know of each other.
 //
-// A launch is spread over a pool of OS threads (pool.cpp). Each takes whole blocks and runs a block's CUDA threads as
-// fibers on its own stack memory (scheduler.cpp, fiber.cpp), one at a time: a fiber runs until it waits for others.
-// Every plain memory access of a kernel comes through hooks.cpp, which knows device memory from memory.cpp and the
-// block's shared memory from shared.cpp. Whoever finds a fault calls stop_block (report.cpp), which ends the launch.
+// A launch is spread over a pool of OS threads (pool.cpp). Each takes whole blocks and runs a block's CUDA
+// threads as fibers on its own stack memory (scheduler.cpp, fiber.cpp), one at a time: a fiber runs until it
+// waits for others. Every plain memory access of a kernel comes through hooks.cpp, which knows device memory
+// from memory.cpp and the block's shared memory from shared.cpp. Whoever finds a fault calls stop_block
+// (report.cpp), which ends the launch.
 #ifndef SIMT_INTERNAL_H
 #define SIMT_INTERNAL_H
 
@@ -23,7 +24,8 @@ constexpr int warp_size = 32;
 constexpr int named_barriers = 16;
 constexpr size_t shared_default_bytes = 48 * 1024;
 constexpr size_t shared_optin_bytes = 227 * 1024;
-constexpr int threads_without_bounds = 256;  // above this, 255 registers a thread no longer fit into 64 K registers
+constexpr int threads_without_bounds =
+    256;  // above this, 255 registers a thread no longer fit into 64 K registers
 constexpr int multiprocessors = 132;
 
 // ---- Fibers (fiber.cpp) ----
@@ -60,8 +62,9 @@ struct Warp {
 };
 
 struct Barrier {
-    int arrived = 0;   // threads that have come
-    int expected = 0;  // threads it takes; 0: none came yet, -1: all threads of the block that have not exited
+    int arrived = 0;  // threads that have come
+    int expected =
+        0;  // threads it takes; 0: none came yet, -1: all threads of the block that have not exited
     std::vector<int> waiters;
 };
 
@@ -88,8 +91,9 @@ class SharedMemory {
     uint8_t *state = nullptr;
     size_t dynamic_bytes = 0, static_bytes = 0, used_bytes = 0, limit_bytes = 0;
     std::vector<SharedVariable> variables;
-    static constexpr size_t window_bytes = 512 * 1024;  // room for the limit and a red zone after each variable
-    static constexpr size_t red_zone_bytes = 128;       // one row of banks: offsets keep their banks
+    static constexpr size_t window_bytes =
+        512 * 1024;                                // room for the limit and a red zone after each variable
+    static constexpr size_t red_zone_bytes = 128;  // one row of banks: offsets keep their banks
 };
 
 // State of a byte of device or shared memory.
@@ -167,9 +171,9 @@ void set_error(cudaError_t error, bool sticky);
 cudaError_t sticky_error();
 
 // ---- Device memory (memory.cpp) ----
-extern char *arena;             // start of the address range that holds all device memory, null before the first use
-extern uint8_t *arena_state;    // MemoryState of each of its bytes
-extern size_t arena_bytes;      // its length
+extern char *arena;  // start of the address range that holds all device memory, null before the first use
+extern uint8_t *arena_state;  // MemoryState of each of its bytes
+extern size_t arena_bytes;    // its length
 bool arena_ready();
 // "64 bytes past the end of K (4096 bytes)", or what else the address is.
 std::string describe_address(const Worker &worker, uintptr_t address);

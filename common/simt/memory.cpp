@@ -1,6 +1,6 @@
-// memory.cpp - device memory: one reserved range of addresses (the arena), handed out from its start and reused only when
-// it runs out, so that a use after cudaFree is found. A byte of state for each byte tells allocated from not, and written
-// from not yet written.
+// memory.cpp - device memory: one reserved range of addresses (the arena), handed out from its start and
+// reused only when it runs out, so that a use after cudaFree is found. A byte of state for each byte tells
+// allocated from not, and written from not yet written.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,7 +22,8 @@ namespace {
 constexpr size_t alignment = 256;
 constexpr size_t red_zone = 256;
 constexpr size_t arena_start = 4096;
-constexpr size_t far_away = size_t(1) << 20;  // farther than this from a buffer, an address has nothing to do with it
+constexpr size_t far_away = size_t(1)
+                            << 20;  // farther than this from a buffer, an address has nothing to do with it
 
 struct Named {
     size_t bytes;
@@ -37,11 +38,13 @@ size_t arena_top = arena_start;
 size_t allocated_bytes = 0;
 
 void *map_lazily(size_t bytes) {
-    void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? nullptr : memory;
 }
 
-// What the device can hold. Each byte costs the host another byte of state, and the host needs room for itself.
+// What the device can hold. Each byte costs the host another byte of state, and the host needs room for
+// itself.
 size_t device_bytes() {
     static const size_t total = [] {
         unsigned long long available = 0;
@@ -52,7 +55,9 @@ size_t device_bytes() {
             fclose(file);
             available *= 1024;
         }
-        if (!available) available = (unsigned long long)sysconf(_SC_PHYS_PAGES) * (unsigned long long)sysconf(_SC_PAGESIZE) / 2;
+        if (!available)
+            available =
+                (unsigned long long)sysconf(_SC_PHYS_PAGES) * (unsigned long long)sysconf(_SC_PAGESIZE) / 2;
         if (FILE *file = fopen("/sys/fs/cgroup/memory.max", "r")) {
             unsigned long long limit = 0;
             if (fscanf(file, "%llu", &limit) == 1 && limit < available) available = limit;
@@ -97,7 +102,8 @@ void release_range(size_t offset, size_t bytes) {
 
 // Drops whole pages, so that freed memory is the host's again; the rest is cleared by hand.
 void drop(char *from, size_t bytes) {
-    uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(from), end = begin + bytes;
+    uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(from),
+              end = begin + bytes;
     uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
     if (first < last) {
         madvise(reinterpret_cast<void *>(first), last - first, MADV_DONTNEED);
@@ -121,8 +127,8 @@ bool in_arena(const void *pointer) {
     return arena && size_t(static_cast<const char *>(pointer) - arena) < arena_bytes;
 }
 
-// Whether one side of a copy may be read or written by the runtime: host memory always, device memory inside one
-// allocation only.
+// Whether one side of a copy may be read or written by the runtime: host memory always, device memory inside
+// one allocation only.
 bool valid_side(const void *pointer, size_t bytes, bool must_be_device) {
     if (in_arena(pointer)) return inside_allocation(pointer, bytes);
     return !must_be_device && pointer;
@@ -162,8 +168,10 @@ static std::string describe_device_address(size_t offset) {
     if (nearest) {
         size_t from = nearest->first, bytes = nearest->second.bytes;
         const char *name = nearest->second.name;
-        if (offset < from) return format("%zu bytes before the start of %s (%zu bytes)", from - offset, name, bytes);
-        if (offset >= from + bytes) return format("%zu bytes past the end of %s (%zu bytes)", offset - from - bytes, name, bytes);
+        if (offset < from)
+            return format("%zu bytes before the start of %s (%zu bytes)", from - offset, name, bytes);
+        if (offset >= from + bytes)
+            return format("%zu bytes past the end of %s (%zu bytes)", offset - from - bytes, name, bytes);
         return format("byte %zu of %s (%zu bytes)", offset - from, name, bytes);
     }
     auto it = allocations.upper_bound(offset);
@@ -172,22 +180,27 @@ static std::string describe_device_address(size_t offset) {
         if (offset < it->first + it->second)
             return format("byte %zu of an allocation of %zu bytes", offset - it->first, it->second);
         if (offset - it->first - it->second < far_away)
-            return format("%zu bytes past the end of an allocation of %zu bytes", offset - it->first - it->second, it->second);
+            return format("%zu bytes past the end of an allocation of %zu bytes",
+                          offset - it->first - it->second, it->second);
     }
     return "device memory that is not allocated (freed, or never there)";
 }
 
 std::string describe_address(const Worker &worker, uintptr_t address) {
-    if (in_arena(reinterpret_cast<void *>(address))) return describe_device_address(address - uintptr_t(arena));
+    if (in_arena(reinterpret_cast<void *>(address)))
+        return describe_device_address(address - uintptr_t(arena));
     size_t shared = address - uintptr_t(worker.shared.base);
     if (shared < SharedMemory::window_bytes) {
         const SharedVariable *nearest = worker.shared.find_nearest(shared);
         if (!nearest) return format("byte %zu of shared memory, where the block has no variable", shared);
         size_t inside = shared - nearest->offset;
-        if (inside < nearest->bytes) return format("byte %zu of shared '%s' (%zu bytes)", inside, nearest->name, nearest->bytes);
-        return format("%zu bytes past the end of shared '%s' (%zu bytes)", inside - nearest->bytes, nearest->name, nearest->bytes);
+        if (inside < nearest->bytes)
+            return format("byte %zu of shared '%s' (%zu bytes)", inside, nearest->name, nearest->bytes);
+        return format("%zu bytes past the end of shared '%s' (%zu bytes)", inside - nearest->bytes,
+                      nearest->name, nearest->bytes);
     }
-    if (address < 65536) return format("a null pointer%s", address ? format(" plus %zu bytes", size_t(address)).c_str() : "");
+    if (address < 65536)
+        return format("a null pointer%s", address ? format(" plus %zu bytes", size_t(address)).c_str() : "");
     return "host memory, which a kernel cannot reach";
 }
 
@@ -203,7 +216,8 @@ cudaError_t simt_malloc(void **pointer, size_t bytes) {
     if (bytes == 0) return cudaSuccess;
     std::lock_guard<std::mutex> lock(mutex);
     size_t rounded = (bytes + alignment - 1) / alignment * alignment + red_zone, offset = 0;
-    if (bytes < (size_t(1) << 60) && arena_ready() && bytes + allocated_bytes <= device_bytes()) offset = take_range(rounded);
+    if (bytes < (size_t(1) << 60) && arena_ready() && bytes + allocated_bytes <= device_bytes())
+        offset = take_range(rounded);
     if (!offset) return set_error(cudaErrorMemoryAllocation, false), cudaErrorMemoryAllocation;
     allocations[offset] = bytes;
     allocated_bytes += bytes;
@@ -256,11 +270,13 @@ cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, enum
     if (!valid_side(destination, bytes, to_device) || !valid_side(source, bytes, from_device))
         return set_error(cudaErrorInvalidValue, false), cudaErrorInvalidValue;
     memmove(destination, source, bytes);
-    if (in_arena(destination)) memset(arena_state + (static_cast<char *>(destination) - arena), memory_written, bytes);
+    if (in_arena(destination))
+        memset(arena_state + (static_cast<char *>(destination) - arena), memory_written, bytes);
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t) {
     return cudaMemcpy(destination, source, bytes, kind);
 }
 
@@ -268,20 +284,25 @@ cudaError_t cudaMemset(void *pointer, int value, size_t bytes) {
     if (sticky_error() != cudaSuccess) return sticky_error();
     if (bytes == 0) return cudaSuccess;
     std::lock_guard<std::mutex> lock(mutex);
-    if (!valid_side(pointer, bytes, true)) return set_error(cudaErrorInvalidValue, false), cudaErrorInvalidValue;
+    if (!valid_side(pointer, bytes, true))
+        return set_error(cudaErrorInvalidValue, false), cudaErrorInvalidValue;
     memset(pointer, value, bytes);
     memset(arena_state + (static_cast<char *>(pointer) - arena), memory_written, bytes);
     return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t) { return cudaMemset(pointer, value, bytes); }
+cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t) {
+    return cudaMemset(pointer, value, bytes);
+}
 
 void simt_mark_unwritten(void *pointer, size_t bytes) {
-    if (in_arena(pointer)) memset(arena_state + (static_cast<char *>(pointer) - arena), memory_unwritten, bytes);
+    if (in_arena(pointer))
+        memset(arena_state + (static_cast<char *>(pointer) - arena), memory_unwritten, bytes);
 }
 
 void simt_mark_guard(void *pointer, size_t bytes) {
-    if (in_arena(pointer)) memset(arena_state + (static_cast<char *>(pointer) - arena), memory_outside, bytes);
+    if (in_arena(pointer))
+        memset(arena_state + (static_cast<char *>(pointer) - arena), memory_outside, bytes);
 }
 
 void simt_name_memory(const void *pointer, size_t bytes, const char *name) {

@@ -1,6 +1,8 @@
-// pool.cpp - launches: checks the configuration as the CUDA runtime does, then spreads the blocks over the machine's cores.
+// pool.cpp - launches: checks the configuration as the CUDA runtime does, then spreads the blocks over the
+// machine's cores.
 //
-// The OS threads are made once and live as long as the program; the thread that launches takes blocks as well.
+// The OS threads are made once and live as long as the program; the thread that launches takes blocks as
+// well.
 #include <sched.h>
 
 #include <chrono>
@@ -36,8 +38,8 @@ int core_count() {
     return std::max(1, int(std::thread::hardware_concurrency()));
 }
 
-// The block that is run as number i: ascending, descending, or a random order (a step that shares no factor with the
-// number of blocks visits each once).
+// The block that is run as number i: ascending, descending, or a random order (a step that shares no factor
+// with the number of blocks visits each once).
 unsigned long long nth_block(const LaunchState &launch, unsigned long long i) {
     if (launch.schedule == 0) return i;
     if (launch.schedule == 1) return launch.blocks - 1 - i;
@@ -142,13 +144,13 @@ Pool &pool() {
     return it;
 }
 
-// What the runtime refuses before anything runs.
+// What the runtime refuses before anything runs; the error codes are those of CUDA 13.
 cudaError_t check_configuration(const Launch &what, size_t shared_limit) {
     unsigned long long threads = 1ull * what.block.x * what.block.y * what.block.z;
     if (!what.grid.x || !what.grid.y || !what.grid.z || what.grid.x > 0x7fffffffu || what.grid.y > 65535 ||
         what.grid.z > 65535)
-        return cudaErrorInvalidConfiguration;
-    if (threads == 0 || threads > max_threads_per_block || what.block.z > 64) return cudaErrorInvalidConfiguration;
+        return cudaErrorInvalidValue;
+    if (threads == 0 || threads > max_threads_per_block || what.block.z > 64) return cudaErrorInvalidValue;
     if (what.dynamic_shared_bytes > shared_limit) return cudaErrorInvalidValue;
     return cudaSuccess;
 }
@@ -156,7 +158,8 @@ cudaError_t check_configuration(const Launch &what, size_t shared_limit) {
 }  // namespace
 
 void launch(const Launch &what) {
-    if (current_worker) stop_block(cudaErrorNotSupported, "a kernel launches a kernel, which the CPU backend does not have");
+    if (current_worker)
+        stop_block(cudaErrorNotSupported, "a kernel launches a kernel, which the CPU backend does not have");
     std::lock_guard<std::mutex> lock(launch_mutex);
     if (sticky_error() != cudaSuccess) return;
     size_t shared_limit = shared_default_bytes;
@@ -198,7 +201,8 @@ extern "C" {
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) {
     std::lock_guard<std::mutex> lock(launch_mutex);
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || size_t(value) > shared_optin_bytes) {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        size_t(value) > shared_optin_bytes) {
         set_error(cudaErrorInvalidValue, false);
         return cudaErrorInvalidValue;
     }

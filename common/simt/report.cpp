@@ -28,8 +28,8 @@ std::string short_path(const char *file) {
     return slash ? slash + 1 : file;
 }
 
-// Asks addr2line for the inlined call chain at an address and takes the first frame in a .cu: the line of the kernel,
-// not of the header function that the compiler put there.
+// Asks addr2line for the inlined call chain at an address and takes the first frame in a .cu: the line of the
+// kernel, not of the header function that the compiler put there.
 std::string source_position(uintptr_t pc) {
     char program[4096];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -69,16 +69,17 @@ void report_fault(Worker &worker) {
     fflush(stdout);
     fprintf(stderr, "simt: kernel %s stopped%s: %s\n", worker.kernel_name, where.c_str(), fault.text.c_str());
     if (fault.error != cudaErrorLaunchTimeout)
-        fprintf(stderr, "simt:     thread (%u,%u,%u) of block (%u,%u,%u), launched from %s:%d\n", index.threadIdx.x,
-                index.threadIdx.y, index.threadIdx.z, index.blockIdx.x, index.blockIdx.y, index.blockIdx.z,
-                short_path(worker.launch->what->file).c_str(), worker.launch->what->line);
+        fprintf(stderr, "simt:     thread (%u,%u,%u) of block (%u,%u,%u), launched from %s:%d\n",
+                index.threadIdx.x, index.threadIdx.y, index.threadIdx.z, index.blockIdx.x, index.blockIdx.y,
+                index.blockIdx.z, short_path(worker.launch->what->file).c_str(), worker.launch->what->line);
 }
 
 // Threads that wait at the same place, in one line: "threads 32-63: bar.sync 1 (64 of 96 came) at a.cu:12".
 std::string describe_waits(Worker &worker) {
     const ThreadIndex &index = worker.fibers[0].index;
-    std::string text = format("deadlock in block (%u,%u,%u): %d of %d threads wait for each other", index.blockIdx.x,
-                              index.blockIdx.y, index.blockIdx.z, worker.live, worker.threads);
+    std::string text =
+        format("deadlock in block (%u,%u,%u): %d of %d threads wait for each other", index.blockIdx.x,
+               index.blockIdx.y, index.blockIdx.z, worker.live, worker.threads);
     auto same = [](const Fiber &a, const Fiber &b) {
         return a.done == b.done && a.wait.line == b.wait.line && a.wait.barrier == b.wait.barrier &&
                (a.done || !strcmp(a.wait.what, b.wait.what));

@@ -1,13 +1,17 @@
-// rewrite.c - simt-rewrite IN.cu OUT.cpp: the three things in CUDA C that a C++ compiler cannot read, rewritten in place.
+// rewrite.c - simt-rewrite IN.cu OUT.cpp: the three things in CUDA C that a C++ compiler cannot read,
+// rewritten in place.
 //
 //   1. launches:  kernel<<<cfg>>>(args)       ->  kernel<<simt::Config(cfg)(args)
-//   2. kernel heads: the `{` after a __global__ function's parameters gets  SIMT_KERNEL("name", launch bounds);
+//   2. kernel heads: the `{` after a __global__ function's parameters gets  SIMT_KERNEL("name", launch
+//   bounds);
 //      and the `{` of a __device__ function (not __host__, not constexpr)   SIMT_BUILTINS;
-//   3. shared memory:  __shared__ T a[2], b;    ->  references to the block's shared memory (see rewrite_shared)
+//   3. shared memory:  __shared__ T a[2], b;    ->  references to the block's shared memory (see
+//   rewrite_shared)
 //                      extern __shared__ T a[]; ->  a pointer to the block's dynamic shared memory
 //
-// Comments, strings and character literals are left alone. No line is added or removed, so one #line directive at the
-// top keeps compiler messages, debuggers and addr2line on the .cu file. What it cannot read is an error with the line.
+// Comments, strings and character literals are left alone. No line is added or removed, so one #line
+// directive at the top keeps compiler messages, debuggers and addr2line on the .cu file. What it cannot read
+// is an error with the line.
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,11 +19,11 @@
 #include <string.h>
 
 static const char *in_path;
-static char *source;        // the .cu, then NUL
-static char *code;          // the same, with comments and literals blanked: safe to search
+static char *source;  // the .cu, then NUL
+static char *code;    // the same, with comments and literals blanked: safe to search
 static size_t length;
 static FILE *out;
-static int shared_count;    // numbers the structs made for __shared__ declarations
+static int shared_count;  // numbers the structs made for __shared__ declarations
 
 static void fail(size_t at, const char *format, ...) {
     int line = 1;
@@ -88,7 +92,8 @@ static void blank_comments_and_literals(void) {
         } else if (source[i] == '"' || (source[i] == '\'' && (i == 0 || !is_word(source[i - 1])))) {
             char quote = source[i];
             end = i + 1;
-            while (end < length && source[end] != quote && source[end] != '\n') end += source[end] == '\\' ? 2 : 1;
+            while (end < length && source[end] != quote && source[end] != '\n')
+                end += source[end] == '\\' ? 2 : 1;
             if (end >= length || source[end] == '\n') fail(i, "this literal never ends");
             end++;
         }
@@ -136,8 +141,8 @@ static void copy_newlines(size_t from, size_t to) {
         if (source[from] == '\n') fputc('\n', out);
 }
 
-// At `__global__` or `__device__`: copies the function's head up to and including its `{` and adds the entry code.
-// Returns where to go on. Declarations and variables are copied as they are.
+// At `__global__` or `__device__`: copies the function's head up to and including its `{` and adds the entry
+// code. Returns where to go on. Declarations and variables are copied as they are.
 static size_t rewrite_function_head(size_t start) {
     int is_kernel = word_at(start, "__global__");
     size_t head = start;  // words before this one belong to the declaration too: static, __host__, constexpr
@@ -190,9 +195,11 @@ static size_t rewrite_function_head(size_t start) {
     return after + 1;
 }
 
-// __shared__ T a[2][3], b;  becomes, for each declarator, a struct that holds it and a reference to the block's copy:
+// __shared__ T a[2][3], b;  becomes, for each declarator, a struct that holds it and a reference to the
+// block's copy:
 //     struct simt_shared_0 { T a[2][3]; }; auto &a = simt::shared<simt_shared_0>("a").a; ...
-// A struct member takes any declarator C++ has, and the struct's type tells the variable apart from all others.
+// A struct member takes any declarator C++ has, and the struct's type tells the variable apart from all
+// others.
 static size_t rewrite_shared(size_t start) {
     size_t i = start + strlen("__shared__"), end = i;
     while (end < length && code[end] != ';') end = strchr("([{", code[end]) ? match(end) : end + 1;
@@ -203,7 +210,8 @@ static size_t rewrite_shared(size_t start) {
         for (int angle = 0; to < end && !(code[to] == ',' && angle == 0);) {
             if (code[to] == '<') angle++;
             if (code[to] == '>' && angle > 0) angle--;
-            if (code[to] == '=') fail(to, "a __shared__ variable cannot have an initial value: every thread would write it");
+            if (code[to] == '=')
+                fail(to, "a __shared__ variable cannot have an initial value: every thread would write it");
             if (code[to] == '[') {
                 to = match(to);
                 angle = 0;
@@ -220,15 +228,16 @@ static size_t rewrite_shared(size_t start) {
         while (name_to > from && isspace((unsigned char)code[name_to - 1])) name_to--;
         size_t name_from = name_to;
         while (name_from > from && is_word(code[name_from - 1])) name_from--;
-        if (name_from == name_to) fail(start, "cannot read this __shared__ declaration; write it as: __shared__ type name[size];");
+        if (name_from == name_to)
+            fail(start, "cannot read this __shared__ declaration; write it as: __shared__ type name[size];");
         if (!type_to) type_to = name_from;
         int id = shared_count++;
         int n = (int)(name_to - name_from);
         fprintf(out, "struct simt_shared_%d { ", id);
         copy(type_from, type_to);
         copy(name_from, to);
-        fprintf(out, "; }; auto &%.*s = simt::shared<simt_shared_%d>(\"%.*s\").%.*s;", n, source + name_from, id, n,
-                source + name_from, n, source + name_from);
+        fprintf(out, "; }; auto &%.*s = simt::shared<simt_shared_%d>(\"%.*s\").%.*s;", n, source + name_from,
+                id, n, source + name_from, n, source + name_from);
         from = to + 1;
     }
     return end + 1;
@@ -245,14 +254,17 @@ static size_t rewrite_dynamic_shared(size_t start, size_t shared) {
     while (bracket < length && code[bracket] != '[' && code[bracket] != ';') bracket++;
     size_t close = code[bracket] == '[' ? skip_space(bracket + 1) : bracket, end = skip_space(close + 1);
     if (code[bracket] != '[' || code[close] != ']' || code[end] != ';')
-        fail(start, "cannot read this declaration of dynamic shared memory; write it as: extern __shared__ type name[];");
+        fail(start, "cannot read this declaration of dynamic shared memory; write it as: extern __shared__ "
+                    "type name[];");
     size_t name_to = bracket;
     while (name_to > i && isspace((unsigned char)code[name_to - 1])) name_to--;
     size_t name_from = name_to;
     while (name_from > i && is_word(code[name_from - 1])) name_from--;
     int type = (int)(name_from - i), name = (int)(name_to - name_from);
-    fprintf(out, "%.*s *const %.*s = reinterpret_cast<%.*s *>(simt::dynamic_shared(\"%.*s\", __FILE__, __LINE__));", type,
-            source + i, name, source + name_from, type, source + i, name, source + name_from);
+    fprintf(
+        out,
+        "%.*s *const %.*s = reinterpret_cast<%.*s *>(simt::dynamic_shared(\"%.*s\", __FILE__, __LINE__));",
+        type, source + i, name, source + name_from, type, source + i, name, source + name_from);
     copy_newlines(start, end);
     return end + 1;
 }

@@ -6,16 +6,15 @@
 
 namespace simt {
 
-static std::atomic<cudaError_t> last_error{cudaSuccess};   // of a call or a refused launch; cudaGetLastError clears it
+static std::atomic<cudaError_t> last_error{
+    cudaSuccess};  // of a call or a refused launch; cudaGetLastError clears it
 static std::atomic<cudaError_t> broken_error{cudaSuccess};  // of a kernel that was stopped; stays
 
 void set_error(cudaError_t error, bool sticky) { (sticky ? broken_error : last_error) = error; }
 
 cudaError_t sticky_error() { return broken_error; }
 
-long long clock_ticks() {
-    return std::chrono::steady_clock::now().time_since_epoch().count();
-}
+long long clock_ticks() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 static const struct {
     cudaError_t error;
@@ -33,7 +32,8 @@ static const struct {
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
     {cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
     {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
@@ -57,7 +57,7 @@ struct simt_event {
 };
 
 // A call on a context that a kernel has broken returns that kernel's error, whatever the call.
-#define RETURN_IF_BROKEN                                                                                               \
+#define RETURN_IF_BROKEN                                                                                     \
     if (sticky_error() != cudaSuccess) return sticky_error()
 
 extern "C" {
@@ -137,19 +137,44 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     cudaError_t error = cudaGetDeviceProperties(&it, device);
     if (error != cudaSuccess) return error;
     switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = it.maxThreadsPerBlock; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = int(it.sharedMemPerBlock); break;
-    case cudaDevAttrWarpSize: *value = it.warpSize; break;
-    case cudaDevAttrClockRate: *value = 0; break;
-    case cudaDevAttrMultiProcessorCount: *value = it.multiProcessorCount; break;
-    case cudaDevAttrMemoryClockRate: *value = 0; break;
-    case cudaDevAttrL2CacheSize: *value = it.l2CacheSize; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = it.maxThreadsPerMultiProcessor; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = it.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = it.minor; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = int(it.sharedMemPerMultiprocessor); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(it.sharedMemPerBlockOptin); break;
-    default: return cudaErrorInvalidValue;
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = it.maxThreadsPerBlock;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+        *value = int(it.sharedMemPerBlock);
+        break;
+    case cudaDevAttrWarpSize:
+        *value = it.warpSize;
+        break;
+    case cudaDevAttrClockRate:
+        *value = 0;
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *value = it.multiProcessorCount;
+        break;
+    case cudaDevAttrMemoryClockRate:
+        *value = 0;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *value = it.l2CacheSize;
+        break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+        *value = it.maxThreadsPerMultiProcessor;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = it.major;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = it.minor;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *value = int(it.sharedMemPerMultiprocessor);
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = int(it.sharedMemPerBlockOptin);
+        break;
+    default:
+        return cudaErrorInvalidValue;
     }
     return cudaSuccess;
 }

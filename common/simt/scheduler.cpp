@@ -1,8 +1,8 @@
 // scheduler.cpp - runs one block: its threads as fibers, and everything at which they wait for each other.
 //
-// Nothing here is locked: a block belongs to one OS thread, and only one of its fibers runs at a time. A fiber goes on
-// until it waits (barrier, warp collective) or ends; then the next ready one is switched to directly. When none is
-// ready and some have not ended, the block is deadlocked.
+// Nothing here is locked: a block belongs to one OS thread, and only one of its fibers runs at a time. A
+// fiber goes on until it waits (barrier, warp collective) or ends; then the next ready one is switched to
+// directly. When none is ready and some have not ended, the block is deadlocked.
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -75,8 +75,8 @@ static void try_barrier(Worker &worker, int id) {
     int needed = barrier.expected < 0 ? worker.live : barrier.expected;
     if (barrier.arrived < needed) return;
     if (barrier.arrived > needed)
-        stop_block(cudaErrorLaunchFailure, format("named barrier %d: %d threads came, but it was set for %d", id,
-                                                  barrier.arrived, needed));
+        stop_block(cudaErrorLaunchFailure, format("named barrier %d: %d threads came, but it was set for %d",
+                                                  id, barrier.arrived, needed));
     if (barrier.expected < 0) {
         const Fiber &first = worker.fibers[barrier.waiters[0]];
         int count = 0;
@@ -84,12 +84,13 @@ static void try_barrier(Worker &worker, int id) {
             const Fiber &fiber = worker.fibers[thread];
             count += fiber.predicate != 0;
             if (fiber.wait.line != first.wait.line || fiber.wait.what != first.wait.what) {
-                stop_block(cudaErrorLaunchFailure,
-                           format("divergent barrier: thread %d waits at %s in %s:%d while thread %d waits at %s in "
-                                  "%s:%d; every thread of the block must come to the same barrier",
-                                  first.thread, first.wait.what, short_path(first.wait.file).c_str(), first.wait.line,
-                                  fiber.thread, fiber.wait.what, short_path(fiber.wait.file).c_str(),
-                                  fiber.wait.line));
+                stop_block(
+                    cudaErrorLaunchFailure,
+                    format("divergent barrier: thread %d waits at %s in %s:%d while thread %d waits at %s in "
+                           "%s:%d; every thread of the block must come to the same barrier",
+                           first.thread, first.wait.what, short_path(first.wait.file).c_str(),
+                           first.wait.line, fiber.thread, fiber.wait.what,
+                           short_path(fiber.wait.file).c_str(), fiber.wait.line));
             }
         }
         for (int thread : barrier.waiters) {
@@ -104,17 +105,18 @@ static void try_barrier(Worker &worker, int id) {
 
 static void check_named_barrier(Worker &worker, int id, int threads, const char *file, int line) {
     if (id < 0 || id >= named_barriers)
-        stop_block(cudaErrorLaunchFailure,
-                   format("named barrier %d at %s:%d: there are barriers 0 to 15", id, short_path(file).c_str(), line));
+        stop_block(cudaErrorLaunchFailure, format("named barrier %d at %s:%d: there are barriers 0 to 15", id,
+                                                  short_path(file).c_str(), line));
     if (threads <= 0 || threads % warp_size || threads > max_threads_per_block)
-        stop_block(cudaErrorLaunchFailure,
-                   format("named barrier %d at %s:%d: set for %d threads, but it must be a multiple of 32 (whole warps)",
-                          id, short_path(file).c_str(), line, threads));
+        stop_block(cudaErrorLaunchFailure, format("named barrier %d at %s:%d: set for %d threads, but it "
+                                                  "must be a multiple of 32 (whole warps)",
+                                                  id, short_path(file).c_str(), line, threads));
     Barrier &barrier = worker.barriers[id];
     if (barrier.arrived && barrier.expected != threads)
-        stop_block(cudaErrorLaunchFailure,
-                   format("named barrier %d at %s:%d: set for %d threads, but those already there set it for %d", id,
-                          short_path(file).c_str(), line, threads, barrier.expected));
+        stop_block(
+            cudaErrorLaunchFailure,
+            format("named barrier %d at %s:%d: set for %d threads, but those already there set it for %d", id,
+                   short_path(file).c_str(), line, threads, barrier.expected));
     barrier.expected = threads;
 }
 
@@ -135,17 +137,22 @@ int block_barrier(BarrierVote vote, int predicate, const char *what, const char 
     Fiber &me = *worker.current;
     Barrier &barrier = worker.barriers[0];
     if (barrier.expected > 0)
-        stop_block(cudaErrorLaunchFailure,
-                   format("%s at %s:%d uses barrier 0, where threads already wait as named barrier 0 for %d threads", what,
-                          short_path(file).c_str(), line, barrier.expected));
+        stop_block(
+            cudaErrorLaunchFailure,
+            format("%s at %s:%d uses barrier 0, where threads already wait as named barrier 0 for %d threads",
+                   what, short_path(file).c_str(), line, barrier.expected));
     barrier.expected = -1;
     me.predicate = predicate;
     wait_at_barrier(worker, 0, WaitPoint{what, file, line, 0});
     switch (vote) {
-    case BarrierVote::count: return me.vote;
-    case BarrierVote::all: return me.vote == me.voters;
-    case BarrierVote::any: return me.vote != 0;
-    case BarrierVote::none: break;
+    case BarrierVote::count:
+        return me.vote;
+    case BarrierVote::all:
+        return me.vote == me.voters;
+    case BarrierVote::any:
+        return me.vote != 0;
+    case BarrierVote::none:
+        break;
     }
     return 0;
 }
@@ -168,14 +175,16 @@ void named_barrier_arrive(int id, int threads, const char *file, int line) {
 // The lanes of `mask` that a collective waits for: those that exist and have not returned.
 static unsigned needed_lanes(const Warp &warp, unsigned mask) { return mask & warp.lanes & ~warp.exited; }
 
-void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *argument, const char *file, int line) {
+void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *argument, const char *file,
+                     int line) {
     Worker &worker = *current_worker;
     Fiber &me = *worker.current;
     Warp &warp = worker.warps[me.warp];
     Fiber *lanes = &worker.fibers[me.warp * warp_size];
     if (!(mask >> me.lane & 1))
-        stop_block(cudaErrorLaunchFailure, format("%s at %s:%d: lane %d calls it with mask 0x%08x, which leaves it out",
-                                                  what, short_path(file).c_str(), line, me.lane, mask));
+        stop_block(cudaErrorLaunchFailure,
+                   format("%s at %s:%d: lane %d calls it with mask 0x%08x, which leaves it out", what,
+                          short_path(file).c_str(), line, me.lane, mask));
     me.wait = WaitPoint{what, file, line, -1};
     me.collective_mask = mask;
     me.collective_argument = argument;
@@ -186,12 +195,14 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
         for (unsigned rest = needed; rest; rest &= rest - 1) {
             Fiber &other = lanes[__builtin_ctz(rest)];
             if (other.collective_mask != mask || (other.wait.what != what && strcmp(other.wait.what, what)))
-                stop_block(cudaErrorLaunchFailure,
-                           format("divergent warp: lane %d of warp %d is at %s (mask 0x%08x) in %s:%d while lane %d is "
-                                  "at %s (mask 0x%08x) in %s:%d",
-                                  me.lane, me.warp, what, mask, short_path(file).c_str(), line, other.lane,
-                                  other.wait.what, other.collective_mask, short_path(other.wait.file).c_str(),
-                                  other.wait.line));
+                stop_block(
+                    cudaErrorLaunchFailure,
+                    format(
+                        "divergent warp: lane %d of warp %d is at %s (mask 0x%08x) in %s:%d while lane %d is "
+                        "at %s (mask 0x%08x) in %s:%d",
+                        me.lane, me.warp, what, mask, short_path(file).c_str(), line, other.lane,
+                        other.wait.what, other.collective_mask, short_path(other.wait.file).c_str(),
+                        other.wait.line));
             arguments[other.lane] = other.collective_argument;
         }
         if (run) run(arguments, needed);
@@ -204,8 +215,9 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
     me.wait = WaitPoint();
 }
 
-// A lane returned: those that wait only for it can go on if their collective is __syncwarp. Any other collective would
-// read a value from a lane that is gone; the hardware leaves that undefined, so it shows as a deadlock here.
+// A lane returned: those that wait only for it can go on if their collective is __syncwarp. Any other
+// collective would read a value from a lane that is gone; the hardware leaves that undefined, so it shows as
+// a deadlock here.
 static void lane_exited(Worker &worker, Fiber &fiber) {
     Warp &warp = worker.warps[fiber.warp];
     warp.exited |= 1u << fiber.lane;
@@ -216,7 +228,8 @@ static void lane_exited(Worker &worker, Fiber &fiber) {
         if ((warp.arrived & needed) != needed || strcmp(first.wait.what, "__syncwarp")) continue;
         warp.arrived &= ~needed;
         waiting &= ~needed | (1u << first.lane);
-        for (unsigned rest = needed; rest; rest &= rest - 1) make_ready(worker, lanes[__builtin_ctz(rest)].thread);
+        for (unsigned rest = needed; rest; rest &= rest - 1)
+            make_ready(worker, lanes[__builtin_ctz(rest)].thread);
     }
 }
 
@@ -257,15 +270,21 @@ void kernel_entry(const char *name, const char *file, int line, int max_threads,
     worker.entered = true;
     worker.kernel_name = name;
     if (max_threads && worker.threads > max_threads)
-        stop_block(cudaErrorInvalidValue,
-                   format("kernel %s (%s:%d) is launched with %d threads per block, but its __launch_bounds__ allow %d",
-                          name, short_path(file).c_str(), line, worker.threads, max_threads));
+        stop_block(
+            cudaErrorInvalidValue,
+            format(
+                "kernel %s (%s:%d) is launched with %d threads per block, but its __launch_bounds__ allow %d",
+                name, short_path(file).c_str(), line, worker.threads, max_threads));
     if (!max_threads && worker.threads > threads_without_bounds)
-        stop_block(cudaErrorLaunchOutOfResources,
-                   format("kernel %s (%s:%d) is launched with %d threads per block and has no __launch_bounds__: the "
-                          "compiler may then use 255 registers a thread, and above %d threads a GPU refuses the launch; "
-                          "write __launch_bounds__(%d)",
-                          name, short_path(file).c_str(), line, worker.threads, threads_without_bounds, worker.threads));
+        stop_block(
+            cudaErrorLaunchOutOfResources,
+            format(
+                "kernel %s (%s:%d) is launched with %d threads per block and has no __launch_bounds__: the "
+                "compiler may then use 255 registers a thread, and above %d threads a GPU refuses the "
+                "launch; "
+                "write __launch_bounds__(%d)",
+                name, short_path(file).c_str(), line, worker.threads, threads_without_bounds,
+                worker.threads));
 }
 
 static char *reserve_stacks(Worker &worker) {
@@ -329,7 +348,8 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
     }
     create_fibers(worker, *launch.what, block);
     worker.shared.begin_block(launch.what->dynamic_shared_bytes, launch.shared_limit);
-    for (int t = 0; t < worker.threads; t++) make_ready(worker, launch.schedule == 1 ? worker.threads - 1 - t : t);
+    for (int t = 0; t < worker.threads; t++)
+        make_ready(worker, launch.schedule == 1 ? worker.threads - 1 - t : t);
 
     current_worker = &worker;
     worker.current = &worker.fibers[size_t(take_ready(worker))];
@@ -343,7 +363,8 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
         if (stack_canary(worker, t) != canary) {
             worker.current = &worker.fibers[size_t(t)];
             worker.fault.error = cudaErrorIllegalAddress;
-            worker.fault.text = format("local memory overflow: a thread used more than %zu KB of stack", stack_bytes / 1024);
+            worker.fault.text =
+                format("local memory overflow: a thread used more than %zu KB of stack", stack_bytes / 1024);
         }
     if (worker.fault.error != cudaSuccess) {
         launch.stopped = true;

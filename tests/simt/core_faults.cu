@@ -1,5 +1,6 @@
-// core_faults.cu - cpu backend only: each fault that a kernel can have is stopped, with what, where (file:line of this very
-// file), and who in the message, and with CUDA's error code. The same kernels without the fault are silent.
+// core_faults.cu - cpu backend only: each fault that a kernel can have is stopped, with what, where
+// (file:line of this very file), and who in the message, and with CUDA's error code. The same kernels without
+// the fault are silent.
 #include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,8 @@ static void end_capture(void) {
     fclose(capture);
 }
 
-// What the launch between begin_capture and here must have left: an error code, and words in the message. `line`, unless
-// 0, must stand in it as core_faults.cu:LINE.
+// What the launch between begin_capture and here must have left: an error code, and words in the message.
+// `line`, unless 0, must stand in it as core_faults.cu:LINE.
 static void check_fault(cudaError_t error, int line, const char *words, const char *who) {
     end_capture();
     cudaError_t got = cudaDeviceSynchronize();
@@ -46,7 +47,9 @@ static void check_fault(cudaError_t error, int line, const char *words, const ch
     ok &= CHECK(strstr(message, words) != nullptr);
     ok &= CHECK(line == 0 || strstr(message, position) != nullptr);
     ok &= CHECK(strstr(message, who) != nullptr);
-    if (!ok) fprintf(stderr, "wanted error %d, '%s', %s, '%s'; got error %d and:\n%s", error, words, position, who, got, message);
+    if (!ok)
+        fprintf(stderr, "wanted error %d, '%s', %s, '%s'; got error %d and:\n%s", error, words, position, who,
+                got, message);
     if (error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure) {
         // A broken context stays broken.
         void *unused;
@@ -72,15 +75,11 @@ __global__ void copy_shifted(const float *in, float *out, int shift) {
 }
 constexpr int copy_line = __LINE__ - 2;
 
-__global__ void store_shifted(float *out, int shift) {
-    out[(int)threadIdx.x + shift] = 1.0f;
-}
-constexpr int store_line = __LINE__ - 2;
+__global__ void store_shifted(float *out, int shift) { out[(int)threadIdx.x + shift] = 1.0f; }
+constexpr int store_line = __LINE__ - 1;
 
-static __device__ float load_elsewhere(const float *in) {
-    return in[40];
-}
-constexpr int elsewhere_line = __LINE__ - 2;
+static __device__ float load_elsewhere(const float *in) { return in[40]; }
+constexpr int elsewhere_line = __LINE__ - 1;
 __global__ void load_in_function(const float *in, float *out) { out[threadIdx.x] = load_elsewhere(in); }
 
 static void check_global(void) {
@@ -106,18 +105,21 @@ static void check_global(void) {
     check_fault(cudaErrorIllegalAddress, store_line, "out of bounds: write of 4 bytes", "thread (0,0,0)");
     begin_capture();
     load_in_function<<<1, 32>>>(in, out);
-    check_fault(cudaErrorIllegalAddress, elsewhere_line, "out of bounds: read of 4 bytes, 32 bytes past the end", "kernel load_in_function");
+    check_fault(cudaErrorIllegalAddress, elsewhere_line,
+                "out of bounds: read of 4 bytes, 32 bytes past the end", "kernel load_in_function");
 
     simt_name_memory(in, sizeof host, "K");
     simt_mark_guard(in + 30, 2 * sizeof(float));
     simt_name_memory(in, 30 * sizeof(float), "K");
     begin_capture();
     copy_shifted<<<1, 32>>>(in, out, 0);
-    check_fault(cudaErrorIllegalAddress, copy_line, "0 bytes past the end of K (120 bytes)", "thread (30,0,0)");
+    check_fault(cudaErrorIllegalAddress, copy_line, "0 bytes past the end of K (120 bytes)",
+                "thread (30,0,0)");
     simt_mark_unwritten(in, sizeof host);
     begin_capture();
     copy_shifted<<<1, 32>>>(in, out, 0);
-    check_fault(cudaErrorLaunchFailure, copy_line, "unwritten memory: read of 4 bytes, byte 0 of K", "thread (0,0,0)");
+    check_fault(cudaErrorLaunchFailure, copy_line, "unwritten memory: read of 4 bytes, byte 0 of K",
+                "thread (0,0,0)");
 
     OK(cudaFree(in));
     begin_capture();
@@ -125,7 +127,8 @@ static void check_global(void) {
     check_fault(cudaErrorIllegalAddress, copy_line, "not allocated", "thread (0,0,0)");
     begin_capture();
     copy_shifted<<<1, 32>>>(host, out, 0);
-    check_fault(cudaErrorIllegalAddress, copy_line, "host memory, which a kernel cannot reach", "thread (0,0,0)");
+    check_fault(cudaErrorIllegalAddress, copy_line, "host memory, which a kernel cannot reach",
+                "thread (0,0,0)");
     begin_capture();
     copy_shifted<<<1, 32>>>(nullptr, out, 0);
     check_fault(cudaErrorIllegalAddress, copy_line, "a null pointer", "thread (0,0,0)");
@@ -154,7 +157,8 @@ static void check_vectors(void) {
     check_silent();
     begin_capture();
     load_four<<<1, 1>>>(in, out, 1);
-    check_fault(cudaErrorMisalignedAddress, four_line, "misaligned address: read of 16 bytes", "thread (0,0,0)");
+    check_fault(cudaErrorMisalignedAddress, four_line, "misaligned address: read of 16 bytes",
+                "thread (0,0,0)");
     simt_mark_unwritten(in + 3, 4);
     begin_capture();
     read_unwritten_tail<<<1, 1>>>(reinterpret_cast<float4 *>(in), out);
@@ -222,14 +226,16 @@ static void check_shared(void) {
     check_silent();
     begin_capture();
     shared_neighbours<<<1, 32>>>(out, 32);
-    check_fault(cudaErrorIllegalAddress, neighbour_line, "0 bytes past the end of shared 'first' (128 bytes)", "thread (0,0,0)");
+    check_fault(cudaErrorIllegalAddress, neighbour_line, "0 bytes past the end of shared 'first' (128 bytes)",
+                "thread (0,0,0)");
     begin_capture();
     shared_unwritten<false><<<1, 32>>>(out);
-    check_fault(cudaErrorLaunchFailure, unwritten_line, "unwritten memory: read of 4 bytes, byte 20 of shared 'value'",
-                "thread (26,0,0)");
+    check_fault(cudaErrorLaunchFailure, unwritten_line,
+                "unwritten memory: read of 4 bytes, byte 20 of shared 'value'", "thread (26,0,0)");
     begin_capture();
     dynamic_too_far<<<1, 1, 64>>>(out, 16);
-    check_fault(cudaErrorIllegalAddress, dynamic_line, "0 bytes past the end of shared 'tile' (64 bytes)", "thread (0,0,0)");
+    check_fault(cudaErrorIllegalAddress, dynamic_line, "0 bytes past the end of shared 'tile' (64 bytes)",
+                "thread (0,0,0)");
     begin_capture();
     dynamic_too_far<<<1, 1>>>(out, 0);
     check_fault(cudaErrorIllegalAddress, dynamic_line, "shared memory", "thread (0,0,0)");
@@ -292,8 +298,10 @@ template <int id, int threads> __global__ void one_barrier(int *out) {
 constexpr int one_line = __LINE__ - 3;
 
 __global__ void disagreeing_barrier(int *out) {
-    if (threadIdx.x < 32) bar_sync(3, 64);
-    else bar_sync(3, 96);
+    if (threadIdx.x < 32)
+        bar_sync(3, 64);
+    else
+        bar_sync(3, 96);
     out[threadIdx.x] = 1;
 }
 constexpr int disagree_line = __LINE__ - 3;
@@ -328,7 +336,8 @@ static void check_waiting(void) {
 
     begin_capture();
     divergent_barrier<<<1, 64>>>(out);
-    check_fault(cudaErrorLaunchFailure, divergent_line, "divergent barrier: thread 0 waits at __syncthreads", "block (0,0,0)");
+    check_fault(cudaErrorLaunchFailure, divergent_line, "divergent barrier: thread 0 waits at __syncthreads",
+                "block (0,0,0)");
     begin_capture();
     missing_barrier<<<1, 64>>>(out);
     check_fault(cudaErrorLaunchTimeout, missing_line, "deadlock in block (0,0,0): 64 of 64 threads",
@@ -353,7 +362,8 @@ static void check_waiting(void) {
     check_fault(cudaErrorLaunchTimeout, one_line, "deadlock", "bar.sync (barrier 1: 64 of 96 came)");
     begin_capture();
     disagreeing_barrier<<<1, 96>>>(out);
-    check_fault(cudaErrorLaunchFailure, disagree_line, "set for 96 threads, but those already there set it for 64", "thread (32,0,0)");
+    check_fault(cudaErrorLaunchFailure, disagree_line,
+                "set for 96 threads, but those already there set it for 64", "thread (32,0,0)");
     begin_capture();
     trapped<<<1, 32>>>(out);
     check_fault(cudaErrorLaunchFailure, trap_line, "__trap()", "thread (9,0,0)");
@@ -365,10 +375,8 @@ static void check_waiting(void) {
 
 // ---- atomics ----
 
-__global__ void add_atomically(int *out, int index) {
-    atomicAdd(out + index, 1);
-}
-constexpr int atomic_line = __LINE__ - 2;
+__global__ void add_atomically(int *out, int index) { atomicAdd(out + index, 1); }
+constexpr int atomic_line = __LINE__ - 1;
 
 static void check_atomics(void) {
     int *out;

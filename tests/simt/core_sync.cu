@@ -1,5 +1,5 @@
-// core_sync.cu - threads that wait for each other, on both backends: barriers and their votes, named barriers, shuffles,
-// votes and reductions of a warp, with early exits and blocks that are no multiple of 32.
+// core_sync.cu - threads that wait for each other, on both backends: barriers and their votes, named
+// barriers, shuffles, votes and reductions of a warp, with early exits and blocks that are no multiple of 32.
 #include <cuda_runtime.h>
 
 #include "check.h"
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(1024) tree_sum(int *out) {
 
 __global__ void barrier_votes(int *out) {
     int t = (int)threadIdx.x;
-    int count = __syncthreads_count(t % 3 == 0), all = __syncthreads_and(t < 70), any = __syncthreads_or(t == 71);
+    int count = __syncthreads_count(t % 3 == 0), all = __syncthreads_and(t < 70),
+        any = __syncthreads_or(t == 71);
     int all_true = __syncthreads_and(t < 80), none = __syncthreads_or(t > 80);
     if (t == 79) {
         out[0] = count;
@@ -91,16 +92,26 @@ __global__ void shuffles(int *out) {
 
 static int shuffle_expected(int which, int lane) {
     switch (which) {
-    case 0: return 50;
-    case 1: return 10 * (lane / 8 * 8 + (lane + 1) % 8);
-    case 2: return 10 * (lane < 3 ? lane : lane - 3);
-    case 3: return 10 * (lane % 16 + 3 < 16 ? lane + 3 : lane);
-    case 4: return 10 * (lane ^ 9);
-    case 5: return 10 * ((lane ^ 12) / 8 > lane / 8 ? lane : lane ^ 12);
-    case 6: return 10 * (lane ^ 1);
-    case 7: return 10 * (lane % 4 < 2 ? lane : lane - 2);
-    case 8: return 10 * (lane + 30 < 32 ? lane + 30 : lane);
-    default: return 10 * (lane < 16 ? 15 : lane ^ 1);
+    case 0:
+        return 50;
+    case 1:
+        return 10 * (lane / 8 * 8 + (lane + 1) % 8);
+    case 2:
+        return 10 * (lane < 3 ? lane : lane - 3);
+    case 3:
+        return 10 * (lane % 16 + 3 < 16 ? lane + 3 : lane);
+    case 4:
+        return 10 * (lane ^ 9);
+    case 5:
+        return 10 * ((lane ^ 12) / 8 > lane / 8 ? lane : lane ^ 12);
+    case 6:
+        return 10 * (lane ^ 1);
+    case 7:
+        return 10 * (lane % 4 < 2 ? lane : lane - 2);
+    case 8:
+        return 10 * (lane + 30 < 32 ? lane + 30 : lane);
+    default:
+        return 10 * (lane < 16 ? 15 : lane ^ 1);
     }
 }
 
@@ -152,7 +163,8 @@ static void check_warps(void) {
     shuffles<<<1, 64>>>(device);
     fetch(host, device, 640);
     for (int t = 0; t < 64; t++)
-        for (int which = 0; which < 10; which++) CHECK(host[10 * t + which] == shuffle_expected(which, t % 32));
+        for (int which = 0; which < 10; which++)
+            CHECK(host[10 * t + which] == shuffle_expected(which, t % 32));
     votes<<<1, 64>>>((unsigned *)(device = device_results(512)));
     fetch(host, device, 512);
     for (int t = 0; t < 64; t++) {

@@ -1,11 +1,12 @@
-// rewrite_syntax.cu - what simt-rewrite must read or leave alone, on both backends. Every form here has been written by
-// somebody: comments and literals that look like launches, odd layouts of heads, shared variables of all kinds.
+// rewrite_syntax.cu - what simt-rewrite must read or leave alone, on both backends. Every form here has been
+// written by somebody: comments and literals that look like launches, odd heads, shared variables.
 #include <cuda_runtime.h>
 
 #include "check.h"
 
 #define OK(call) CHECK((call) == cudaSuccess)
 
+// clang-format off
 // __global__ void not_a_kernel() { __shared__ int x[1]; }  k<<<1, 1>>>();
 /* __shared__ float also_not[3]; extern __shared__ int nor_this[]; */
 static const char *const text = "__global__ k<<<1, 1>>>(\"quoted\") __shared__ int x;";
@@ -94,7 +95,7 @@ int main(void) {
     OK(cudaMemcpy(host, device, sizeof(int), cudaMemcpyDeviceToHost));
     CHECK(host[0] == 28);
     OK(cudaFree(device));
-    CHECK(__LINE__ == 97);  // no line was added or lost
+    CHECK(__LINE__ == 98);  // no line was added or lost
     CHECK(text[0] == '_' && raw[0] == 'a' && quote == '"' && escaped == '\'' && on_both(1) == 2);
     return check_done();
 }

@@ -1,9 +1,10 @@
-// cuda_runtime_api.h - the part of the CUDA runtime that the labs and their host code use, on the CPU. Plain C.
+// cuda_runtime_api.h - the part of the CUDA runtime that the labs and their host code use, on the CPU. Plain
+// C.
 //
-// Names, values and meanings are CUDA's (CUDA Runtime API reference; error numbers as in driver_types.h). Everything is
-// synchronous: a launch returns when the grid is done, so streams are always empty and events hold the wall clock. An
-// error of a running kernel is sticky as on the GPU: every later call returns it. What CUDA does not have is at the
-// end and starts with simt_.
+// Names, values and meanings are CUDA's (CUDA Runtime API reference; error numbers as in driver_types.h).
+// Everything is synchronous: a launch returns when the grid is done, so streams are always empty and events
+// hold the wall clock. An error of a running kernel is sticky as on the GPU: every later call returns it.
+// What CUDA does not have is at the end and starts with simt_.
 #ifndef SIMT_CUDA_RUNTIME_API_H
 #define SIMT_CUDA_RUNTIME_API_H
 
@@ -93,8 +94,8 @@ cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 
-// Memory. Device memory is host memory that only kernels and these functions should touch; each allocation starts on a
-// 256-byte boundary and has red zones on both sides.
+// Memory. Device memory is host memory that only kernels and these functions should touch; each allocation
+// starts on a 256-byte boundary and has red zones on both sides.
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t cudaFree(void *pointer);
 cudaError_t cudaMallocHost(void **pointer, size_t bytes);
@@ -128,8 +129,8 @@ void simt_mark_unwritten(void *pointer, size_t bytes);
 void simt_mark_guard(void *pointer, size_t bytes);
 // Gives device memory a name for messages: "2 bytes past the end of K". The text must outlive the allocation.
 void simt_name_memory(const void *pointer, size_t bytes, const char *name);
-// Thread schedule of the following launches: 0 lowest thread first, 1 highest first, any other value a random order
-// with that seed.
+// Thread schedule of the following launches: 0 lowest thread first, 1 highest first, any other value a random
+// order with that seed.
 void simt_set_schedule(uint64_t seed);
 
 // What one launch did. Bytes count each thread's plain accesses; file and line are those of the launch.
@@ -141,8 +142,8 @@ struct simt_launch_stats {
     unsigned long long context_switches;
     double seconds;
 };
-// Copies the figures of the launches since the last call, oldest first, at most `max`; returns how many there were
-// (older ones than the newest 1024 are dropped).
+// Copies the figures of the launches since the last call, oldest first, at most `max`; returns how many there
+// were (older ones than the newest 1024 are dropped).
 int simt_take_launch_stats(struct simt_launch_stats *out, int max);
 
 #ifdef __cplusplus

@@ -1,6 +1,8 @@
-// simt_device.h - the device language on the CPU: qualifiers, built-in variables, launches, barriers and warp functions.
+// simt_device.h - the device language on the CPU: qualifiers, built-in variables, launches, barriers and warp
+// functions.
 //
-// simt-rewrite (../rewrite.c) turns the three things that C++ cannot say into the forms defined here, and nothing else:
+// simt-rewrite (../rewrite.c) turns the three things that C++ cannot say into the forms defined here, and
+// nothing else:
 //     kernel<<<grid, block>>>(a, b)      ->  kernel<<simt::Config(grid, block)(a, b)
 //     __global__ void k(...) {           ->  __global__ void k(...) { SIMT_KERNEL("k", launch bounds);
 //     __shared__ float tile[32][33];     ->  a reference into the block's shared memory (SIMT_SHARED)
@@ -47,8 +49,8 @@ struct ThreadIndex {
     dim3 blockDim, gridDim;
 };
 
-// The running thread's indices. Outside of a kernel: zeros. By value, because what they live in is not the kernel's
-// memory; const, because they never change while a thread lives, so that unused ones cost nothing.
+// The running thread's indices. Outside of a kernel: zeros. By value, because what they live in is not the
+// kernel's memory; const, because they never change while a thread lives, so that unused ones cost nothing.
 #define SIMT_CONSTANT __attribute__((const))
 SIMT_CONSTANT uint3 thread_in_block();
 SIMT_CONSTANT uint3 block_in_grid();
@@ -59,8 +61,10 @@ SIMT_CONSTANT dim3 grid_size();
 void kernel_entry(const char *name, const char *file, int line, int max_threads = 0, int min_blocks = 0,
                   int max_cluster = 0);
 
-// The block's copy of one __shared__ variable; the same for all threads of a block. `site` tells variables apart.
-void *shared_variable(const void *site, const char *name, size_t bytes, size_t alignment, const char *file, int line);
+// The block's copy of one __shared__ variable; the same for all threads of a block. `site` tells variables
+// apart.
+void *shared_variable(const void *site, const char *name, size_t bytes, size_t alignment, const char *file,
+                      int line);
 void *dynamic_shared(const char *name, const char *file, int line);
 
 template <class T> char shared_site = 0;
@@ -107,7 +111,8 @@ template <class... Arguments> BoundLaunch<Arguments...> Config::operator()(Argum
     return {*this, std::tuple<Arguments...>(arguments...)};
 }
 
-// kernel<<Config(...)(arguments): converts the arguments once, as a launch does, then runs the kernel in every thread.
+// kernel<<Config(...)(arguments): converts the arguments once, as a launch does, then runs the kernel in
+// every thread.
 template <class... Parameters, class... Arguments>
 void operator<<(void (*kernel)(Parameters...), const BoundLaunch<Arguments...> &bound) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments), "kernel launch: wrong number of arguments");
@@ -140,10 +145,11 @@ int block_barrier(BarrierVote vote, int predicate, const char *what, const char 
 void named_barrier_sync(int id, int threads, const char *file, int line);
 void named_barrier_arrive(int id, int threads, const char *file, int line);
 
-// One warp-wide instruction. Every lane in `mask` calls it; the last to arrive runs `run` on all lanes' arguments
-// (a null pointer for lanes that are not in the mask), then all go on.
+// One warp-wide instruction. Every lane in `mask` calls it; the last to arrive runs `run` on all lanes'
+// arguments (a null pointer for lanes that are not in the mask), then all go on.
 using CollectiveBody = void (*)(void *const lane[32], unsigned mask);
-void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *argument, const char *file, int line);
+void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *argument, const char *file,
+                     int line);
 
 struct ShuffleArgument {
     uint64_t value, result;
@@ -165,9 +171,10 @@ void reduce_or(void *const lane[32], unsigned mask);
 void reduce_xor(void *const lane[32], unsigned mask);
 
 template <class T>
-SIMT_HIDDEN inline T collective(const char *what, unsigned mask, CollectiveBody run, T value, int selector, int width,
-                                const char *file, int line) {
-    static_assert(sizeof(T) <= 8 && std::is_trivially_destructible<T>::value, "at most 8 bytes go through a warp");
+SIMT_HIDDEN inline T collective(const char *what, unsigned mask, CollectiveBody run, T value, int selector,
+                                int width, const char *file, int line) {
+    static_assert(sizeof(T) <= 8 && std::is_trivially_destructible<T>::value,
+                  "at most 8 bytes go through a warp");
     ShuffleArgument argument{0, 0, selector, width};
     __builtin_memcpy(&argument.value, &value, sizeof value);
     warp_collective(what, mask, run, &argument, file, line);
@@ -188,13 +195,13 @@ bool is_global(const void *pointer);
 using simt::operator<<;
 
 // The built-in variables are locals of each kernel and device function, so that a debugger sees them.
-#define SIMT_BUILTINS                                                                                                  \
-    __attribute__((unused)) const uint3 threadIdx = simt::thread_in_block();                                  \
-    __attribute__((unused)) const uint3 blockIdx = simt::block_in_grid();                                     \
-    __attribute__((unused)) const dim3 blockDim = simt::block_size();                                      \
+#define SIMT_BUILTINS                                                                                        \
+    __attribute__((unused)) const uint3 threadIdx = simt::thread_in_block();                                 \
+    __attribute__((unused)) const uint3 blockIdx = simt::block_in_grid();                                    \
+    __attribute__((unused)) const dim3 blockDim = simt::block_size();                                        \
     __attribute__((unused)) const dim3 gridDim = simt::grid_size()
-#define SIMT_KERNEL(name, ...)                                                                                         \
-    SIMT_BUILTINS;                                                                                                     \
+#define SIMT_KERNEL(name, ...)                                                                               \
+    SIMT_BUILTINS;                                                                                           \
     simt::kernel_entry(name, __FILE__, __LINE__, ##__VA_ARGS__)
 
 SIMT_HIDDEN inline void __syncthreads(SIMT_HERE) {
@@ -213,9 +220,10 @@ SIMT_HIDDEN inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_HERE) {
     simt::warp_collective("__syncwarp", mask, nullptr, nullptr, file, line);
 }
 
-#define SIMT_SHUFFLE(function, body)                                                                                   \
-    template <class T> SIMT_HIDDEN inline T function(unsigned mask, T value, int selector, int width = 32, SIMT_HERE) {\
-        return simt::collective(#function, mask, simt::body, value, selector, width, file, line);                      \
+#define SIMT_SHUFFLE(function, body)                                                                         \
+    template <class T>                                                                                       \
+    SIMT_HIDDEN inline T function(unsigned mask, T value, int selector, int width = 32, SIMT_HERE) {         \
+        return simt::collective(#function, mask, simt::body, value, selector, width, file, line);            \
     }
 SIMT_SHUFFLE(__shfl_sync, shuffle_index)
 SIMT_SHUFFLE(__shfl_up_sync, shuffle_up)
@@ -224,13 +232,16 @@ SIMT_SHUFFLE(__shfl_xor_sync, shuffle_xor)
 #undef SIMT_SHUFFLE
 
 SIMT_HIDDEN inline unsigned __ballot_sync(unsigned mask, int predicate, SIMT_HERE) {
-    return simt::collective<unsigned>("__ballot_sync", mask, simt::vote_ballot, predicate != 0, 0, 32, file, line);
+    return simt::collective<unsigned>("__ballot_sync", mask, simt::vote_ballot, predicate != 0, 0, 32, file,
+                                      line);
 }
 SIMT_HIDDEN inline int __any_sync(unsigned mask, int predicate, SIMT_HERE) {
-    return simt::collective<unsigned>("__any_sync", mask, simt::vote_ballot, predicate != 0, 0, 32, file, line) != 0;
+    return simt::collective<unsigned>("__any_sync", mask, simt::vote_ballot, predicate != 0, 0, 32, file,
+                                      line) != 0;
 }
 SIMT_HIDDEN inline int __all_sync(unsigned mask, int predicate, SIMT_HERE) {
-    return simt::collective<unsigned>("__all_sync", mask, simt::vote_ballot, predicate == 0, 0, 32, file, line) == 0;
+    return simt::collective<unsigned>("__all_sync", mask, simt::vote_ballot, predicate == 0, 0, 32, file,
+                                      line) == 0;
 }
 template <class T> SIMT_HIDDEN inline unsigned __match_any_sync(unsigned mask, T value, SIMT_HERE) {
     uint64_t bits = 0;
@@ -239,9 +250,9 @@ template <class T> SIMT_HIDDEN inline unsigned __match_any_sync(unsigned mask, T
         simt::collective<uint64_t>("__match_any_sync", mask, simt::match_any, bits, 0, 32, file, line));
 }
 
-#define SIMT_REDUCE(function, type, body)                                                                              \
-    SIMT_HIDDEN inline type function(unsigned mask, type value, SIMT_HERE) {                                           \
-        return simt::collective<type>(#function, mask, simt::body, value, 0, 32, file, line);                          \
+#define SIMT_REDUCE(function, type, body)                                                                    \
+    SIMT_HIDDEN inline type function(unsigned mask, type value, SIMT_HERE) {                                 \
+        return simt::collective<type>(#function, mask, simt::body, value, 0, 32, file, line);                \
     }
 SIMT_REDUCE(__reduce_add_sync, unsigned, reduce_add)
 SIMT_REDUCE(__reduce_add_sync, int, reduce_add)
@@ -258,7 +269,9 @@ inline unsigned __activemask() { return simt::active_mask(); }
 inline long long clock64() { return simt::clock_ticks(); }
 inline void __nanosleep(unsigned) {}
 inline void __trap(SIMT_HERE) { simt::trap(file, line); }
-SIMT_HIDDEN inline size_t __cvta_generic_to_shared(const void *pointer) { return simt::shared_address(pointer); }
+SIMT_HIDDEN inline size_t __cvta_generic_to_shared(const void *pointer) {
+    return simt::shared_address(pointer);
+}
 inline unsigned __isShared(const void *pointer) { return simt::is_shared(pointer); }
 inline unsigned __isGlobal(const void *pointer) { return simt::is_global(pointer); }
 template <class T> inline T __ldg(const T *pointer) { return *pointer; }
@@ -282,7 +295,8 @@ template <class T> inline cudaError_t cudaMalloc(T **pointer, size_t bytes) {
     return simt_malloc(reinterpret_cast<void **>(pointer), bytes);
 }
 template <class... Parameters>
-inline cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), enum cudaFuncAttribute attribute, int value) {
+inline cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), enum cudaFuncAttribute attribute,
+                                        int value) {
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attribute, value);
 }
 
