@@ -9,8 +9,8 @@
 //     online   S in memory; two passes: (m, l), probabilities
 //     fused    no S, no P: O is a sum over keys like l, so it is rescaled with l whenever m rises
 //
-// Since lab 01: the products are taken by one warp for each query, and all three kernels share their code, so
-// that a difference in time is the difference in softmax and in traffic.
+// Since lab 01: one warp for each query takes the products. All three kernels share their code, so that a
+// difference in time is the difference in softmax and in traffic.
 //
 //     ./lab run 02         or        build/cpu/lab02_online_softmax --seqlen 200 --causal --kernel fused
 
@@ -41,15 +41,8 @@ struct softmax_state {
     float l;  // sum of exp(score - m); a NaN among the scores lands here and stays
 };
 
-static __device__ struct softmax_state no_keys() {
-    struct softmax_state state = {-INFINITY, 0.0f};
-    return state;
-}
-
-static __device__ struct softmax_state one_key(float score) {
-    struct softmax_state state = {score, 1.0f};
-    return state;
-}
+static __device__ struct softmax_state no_keys() { return {-INFINITY, 0.0f}; }
+static __device__ struct softmax_state one_key(float score) { return {score, 1.0f}; }
 
 // exp(score - m) for m >= score; for -inf it is 0, even if m is -inf too, when the difference would be NaN.
 static __device__ float share(float score, float m) { return score == -INFINITY ? 0.0f : __expf(score - m); }
@@ -76,14 +69,14 @@ static __device__ float inverse_of(float l) { return l == 0.0f ? 0.0f : 1.0f / l
 
 // ---- rows of Q, K, V and O in a warp ----
 
-// A warp takes 32 keys at a time, a step, and looks at them in two ways. For the products eight lanes, a
-// group, share a row of K or V, and go through eight keys row by row: a lane holds 8 columns of the row, one
-// load of 16 bytes, and the 8 that lie 64 further on, CHUNKS loads in all. For the softmax each lane has one
-// key of its own, and so one exp:
+// A warp takes 32 keys at a time, a step, and deals them out in two ways. For the products eight lanes, a
+// group, share a row of K or V and go through eight keys row by row: a lane holds 8 columns, one load of 16
+// bytes, and the 8 that lie 64 further on, CHUNKS loads in all. For the softmax each lane has one key of its
+// own, and so one exp. score_step passes from the first way to the second, output_step back.
 //
-//     group        0        1          2           3
-//     lanes        0 ... 7  8 ... 15   16 ... 23   24 ... 31
-//     rows first + 0 ... 7  8 ... 15   16 ... 23   24 ... 31     lane i's own key: first + i
+//     group                   0         1          2           3
+//     its lanes               0 ... 7   8 ... 15   16 ... 23   24 ... 31
+//     its keys, first plus    0 ... 7   8 ... 15   16 ... 23   24 ... 31    (lane i's own: first + i)
 constexpr int STEP = WARP;
 constexpr int GROUP = 8;
 constexpr int KEYS = GROUP;  // of each group in a step
@@ -92,8 +85,7 @@ static __device__ int lane() { return threadIdx.x % WARP; }
 static __device__ int column_of(int chunk) { return (chunk * GROUP + lane() % GROUP) * 8; }
 static __device__ int key_of(int first, int n) { return first + lane() / GROUP * KEYS + n; }
 
-// Rows that a lane loads before it uses the first of them: 8 loads under way, 32 registers.
-template <int CHUNKS> constexpr int BATCH = 8 / CHUNKS;
+template <int CHUNKS> constexpr int BATCH = 8 / CHUNKS;  // rows loaded at once: 8 loads, 32 registers
 
 // This lane's part of a row, still packed in fp16; columns past head_dim are 0.
 template <int CHUNKS> static __device__ void load_row(const half *x, int head_dim, uint4 *packed_reg) {
@@ -139,10 +131,9 @@ static __device__ void load_query(const struct attention *a, struct position at,
     }
 }
 
-// part_reg[n]: what this lane's columns add to the score of its group's key n. Returns the score of the
-// lane's own key. In each round a lane keeps half of its keys, gives its parts of the others to the lane that
-// keeps those, and gets that lane's parts in return: 4 + 2 + 1 shuffles; eight sums over eight lanes would
-// take 24.
+// part_reg[n]: what this lane's columns add to the score of its group's key n. Returns the whole score of the
+// lane's own key. In each round a lane keeps half of the keys and trades its parts of the others for its
+// partner's parts of these: 4 + 2 + 1 shuffles, where eight sums over eight lanes would take 24.
 static __device__ float sum_of_own_key(float *part_reg) {
 #pragma unroll
     for (int keep = GROUP / 2; keep > 0; keep /= 2) {
@@ -176,8 +167,7 @@ static __device__ float score_step(const struct attention *a, const half *k, int
     return first + lane() < visible ? score : -INFINITY;
 }
 
-// o_reg += sum over the group's keys of p * (row of V). p: of key first + lane(), 0 if that key is not
-// visible.
+// o_reg += sum over the group's keys of p * (row of V); p is that of the lane's own key, 0 if not visible.
 template <int CHUNKS>
 static __device__ void output_step(const struct attention *a, const half *v, int first, int visible, float p,
                                    float (*o_reg)[8]) {
@@ -311,14 +301,13 @@ template <int CHUNKS> __global__ void __launch_bounds__(THREADS) attention_fused
 
     float q_reg[CHUNKS][8];
     load_query<CHUNKS>(&a, at, q_reg);
-    struct softmax_state state =
-        no_keys();                // m: of all keys so far, in all lanes; l: of this lane's own keys
-    float o_reg[CHUNKS][8] = {};  // sum of exp(score - m) * V over this group's keys
+    struct softmax_state state = no_keys();  // m: of all keys so far; l: of those that were this lane's own
+    float o_reg[CHUNKS][8] = {};             // sum over this group's keys of exp(score - m) * V
     for (int first = 0; first < visible; first += STEP) {
         float score = score_step<CHUNKS>(&a, k, first, visible, q_reg);
         float m_new = fmaxf(state.m, warp_max(score));
-        if (m_new >
-            state.m) {  // rare: of N random scores the n-th is the largest so far with probability 1/n
+        // Over random scores step n does this with probability 1/n, of 128 steps about 5: worth a branch.
+        if (m_new > state.m) {  // what is summed so far is relative to the old maximum
             float rescale = share(state.m, m_new);
             state.m = m_new;
             state.l *= rescale;
@@ -329,7 +318,7 @@ template <int CHUNKS> __global__ void __launch_bounds__(THREADS) attention_fused
         state.l += p;
         output_step<CHUNKS>(&a, v, first, visible, p, o_reg);
     }
-    state.l = warp_sum(state.l);  // a merge in which no factor is left: m is the same in all lanes
+    state.l = warp_sum(state.l);  // a merge without factors: m is the same in all lanes
     store_output<CHUNKS>(&a, at, inverse_of(state.l), o_reg);
     if (lane() == 0) a.lse[query_of_warp()] = lse_of(state);
 }
