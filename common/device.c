@@ -18,7 +18,7 @@ const char *bytes_text(double bytes, char text[32]) {
     static const char *const units[] = {"B", "kB", "MB", "GB"};
     int unit = 0;
     while (bytes >= 1000 && unit < 3) bytes /= 1000, ++unit;
-    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    snprintf(text, 32, bytes >= 1e7 ? "%.2g %s" : unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
     return text;
 }
 
@@ -88,9 +88,11 @@ double device_peak_tflops(const struct device *device, enum dtype dtype) {
 
 // ---------------------------------------------------------------- memory
 
-size_t buffer_cost(size_t bytes) {
+static size_t with_guards(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + 2 * (size_t)GUARD_BYTES;
 }
+
+double buffer_cost(double bytes) { return bytes < 0x1p62 ? (double)with_guards((size_t)bytes) : bytes; }
 
 size_t device_free_bytes(void) {
     size_t free_bytes = 0, total = 0;
@@ -100,7 +102,7 @@ size_t device_free_bytes(void) {
 
 int buffer_make(struct buffer *buffer, size_t bytes, const char *name, struct message *why) {
     memset(buffer, 0, sizeof *buffer);
-    size_t cost = buffer_cost(bytes), left = device_free_bytes();
+    size_t cost = with_guards(bytes), left = device_free_bytes();
     void *base = NULL;
     char need[32], have[32];
     if (cost > left || cudaMalloc(&base, cost) != cudaSuccess) {
@@ -142,7 +144,7 @@ void buffer_download(const struct buffer *buffer, void *to) {
 
 int buffer_guards_intact(const struct buffer *buffer, struct message *why) {
     static unsigned char guard[GUARD_BYTES + ALIGNMENT];
-    size_t behind = buffer_cost(buffer->bytes) - GUARD_BYTES - buffer->bytes;
+    size_t behind = with_guards(buffer->bytes) - GUARD_BYTES - buffer->bytes;
     CUDA_CHECK(cudaMemcpy(guard, buffer->base, GUARD_BYTES, cudaMemcpyDeviceToHost));
     for (size_t i = GUARD_BYTES; i-- > 0;)
         if (guard[i] != 0xff) {

@@ -49,8 +49,8 @@ void buffer_download(const struct buffer *buffer, void *to);
 // 1 if both guard bands still hold what was put there; else 0 with a sentence: before or behind, how far.
 int buffer_guards_intact(const struct buffer *buffer, struct message *why);
 
-// Bytes that buffers of this size take from the device, guards and rounding included, and what it has left.
-size_t buffer_cost(size_t bytes);
+// Bytes that a buffer of this size takes from the device, guards and rounding included, and what it has left.
+double buffer_cost(double bytes);
 size_t device_free_bytes(void);
 
 // "512 B", "34.4 GB": decimal units, as device memory is sold and traffic is measured.

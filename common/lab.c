@@ -9,6 +9,7 @@
 #include "compare.h"
 #include "device.h"
 #include "options.h"
+#include "preflight.h"
 #include "problem.h"
 #include "report.h"
 #include "timer.h"
@@ -23,6 +24,7 @@ struct run {
     struct problem problem;
     struct buffer q, k, v, o, lse, workspace;
     struct attention on_device;
+    double left;  // bytes of device memory for workspace
     const struct device *device;
     const struct options *options;
 };
@@ -37,33 +39,6 @@ static double seconds_now(void) {
     struct timespec now;
     timespec_get(&now, TIME_UTC);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-// ---------------------------------------------------------------- what a kernel cannot do
-
-static void dtype_list(unsigned dtypes, char *text, size_t bytes) {
-    size_t used = 0;
-    text[0] = '\0';
-    for (int t = 0; t < DTYPE_COUNT && used < bytes; ++t)
-        if (dtypes >> t & 1)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
-                                     dtype_name((enum dtype)t));
-}
-
-// 1 if the kernel takes this case, else 0 and what it does not support ("--dim 12 (but multiples of 8
-// up to 128)").
-static int supports(const struct kernel *kernel, const struct attention *a, struct message *what) {
-    const struct support *s = &kernel->support;
-    int multiple = s->head_dim_multiple > 0 ? s->head_dim_multiple : 1;
-    char dtypes[64];
-    dtype_list(s->dtypes, dtypes, sizeof dtypes);
-    if (s->gpu_only && ON_CPU) return fail(what, "the cpu backend (it calls a library for GPUs)") == 0;
-    if (!(s->dtypes >> a->dtype & 1))
-        return fail(what, "--dtype %s (but %s)", dtype_name(a->dtype), dtypes) == 0;
-    if (a->head_dim % multiple != 0 || a->head_dim > s->head_dim_max)
-        return fail(what, "--dim %d (but multiples of %d up to %d)", a->head_dim, multiple,
-                    s->head_dim_max) == 0;
-    return 1;
 }
 
 // ---------------------------------------------------------------- one case on the device
@@ -83,6 +58,10 @@ static int run_make(struct run *run, const struct options *options, const struct
     run->options = options, run->device = device;
     struct problem *p = &run->problem;
     if (problem_make(options, p, why) != 0) return -1;
+    if (preflight_case(&p->host, &run->left, why) != 0) {
+        problem_free(p);
+        return -1;
+    }
     if (buffer_make(&run->q, p->bytes[0], "Q", why) != 0 ||
         buffer_make(&run->k, p->bytes[1], "K", why) != 0 ||
         buffer_make(&run->v, p->bytes[2], "V", why) != 0 ||
@@ -102,30 +81,20 @@ static int run_make(struct run *run, const struct options *options, const struct
     return 0;
 }
 
-static double memory_of(const struct run *run, size_t workspace) {
-    return (double)run->q.bytes + (double)run->k.bytes + (double)run->v.bytes + (double)run->o.bytes +
-           (double)run->lse.bytes + (double)workspace;
+static void result_begin(struct result *result, const struct kernel *kernel, const struct attention *a) {
+    memset(result, 0, sizeof *result);
+    result->kernel = kernel->name, result->adds = kernel->adds, result->seqlen = a->seqlen_k;
+    result->workspace = preflight_workspace(kernel, a);
+    result->memory = preflight_tensors(a) + result->workspace;
 }
 
-static int workspace_make(struct run *run, const struct kernel *kernel, struct result *result) {
-    result->workspace = kernel->workspace ? kernel->workspace(&run->on_device) : 0;
-    result->memory = memory_of(run, result->workspace);
-    run->on_device.workspace = NULL;
-    if (!kernel->workspace) return 0;
-    struct message why;
-    char need[32], have[32];
-    size_t left = device_free_bytes();
-    if (result->workspace >= left ||
-        buffer_make(&run->workspace, result->workspace, "workspace", &why) != 0) {
-        snprintf(result->refused, sizeof result->refused,
-                 "kernel %s needs %s of workspace at this shape, %s of device memory are free; choose a "
-                 "smaller --seqlen, "
-                 "or a kernel that needs less (lab02_online_softmax --kernel fused keeps no N x N matrix)",
-                 kernel->name, bytes_text((double)result->workspace, need), bytes_text((double)left, have));
-        return -1;
-    }
-    run->on_device.workspace = run->workspace.data;
-    return 0;
+// A kernel did not run: `what` goes with the obstacle, or is a sentence of its own.
+static void result_refuse(struct result *result, enum obstacle obstacle, const struct message *what) {
+    if (obstacle == NO_OBSTACLE)
+        snprintf(result->refused, sizeof result->refused, "%.500s", what->text);
+    else
+        snprintf(result->refused, sizeof result->refused, "kernel %s %s %.500s", result->kernel,
+                 obstacle_verb(obstacle, 0), what->text);
 }
 
 // Runs the kernel once into outputs and workspace that hold nothing but NaN; leaves the
@@ -321,16 +290,22 @@ static void print_traffic(struct run *run, const struct kernel *kernel) {
 // Runs one kernel on the case: check, check again, and what else was asked for.
 static void run_kernel(struct run *run, const struct kernel *kernel, double peak_tflops,
                        struct result *result) {
-    struct message why;
+    struct message what = {""};
     const struct options *o = run->options;
-    memset(result, 0, sizeof *result);
-    result->kernel = kernel->name, result->adds = kernel->adds, result->seqlen = run->on_device.seqlen_k;
-    if (!supports(kernel, &run->on_device, &why)) {
-        snprintf(result->refused, sizeof result->refused, "kernel %s does not support %.400s", kernel->name,
-                 why.text);
+    result_begin(result, kernel, &run->on_device);
+    enum obstacle obstacle = preflight_kernel(kernel, &run->on_device, run->left, &what);
+    if (obstacle == NO_OBSTACLE && kernel->workspace &&
+        buffer_make(&run->workspace, (size_t)result->workspace, "workspace", &what) != 0) {
+        char need[32];
+        fail(&what, "%s of workspace in one piece, which the device does not have; choose a smaller --seqlen",
+             bytes_text(result->workspace, need));
+        obstacle = TOO_LARGE;
+    }
+    if (obstacle != NO_OBSTACLE) {
+        result_refuse(result, obstacle, &what);
         return;
     }
-    if (workspace_make(run, kernel, result) != 0) return;
+    run->on_device.workspace = run->workspace.data;
     double start = seconds_now();
     launch_once(run, kernel);
     double seconds = seconds_now() - start;
@@ -352,12 +327,6 @@ static void run_kernel(struct run *run, const struct kernel *kernel, double peak
             time_kernel(run, kernel, repetitions, peak_tflops, result);
     }
     buffer_free(&run->workspace);
-}
-
-static int is_chosen(const struct options *o, const struct kernel *kernel) {
-    for (int i = 0; i < o->kernel_count; ++i)
-        if (strcmp(o->kernel[i], kernel->name) == 0) return 1;
-    return o->kernel_count == 0;
 }
 
 // The exit code that the results call for; a refusal's reasons go to stderr, on one line.
@@ -383,16 +352,23 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
                     struct message *why) {
     struct run run;
     if (run_make(&run, o, report->device, why) != 0) return -1;
+    if (o->load && preflight_kernels(lab, o, &run.problem.host, run.left, why) != 0) {
+        run_free(&run);
+        return -1;
+    }
     report->shape = run.problem.host;
     report->peak_tflops = device_peak_tflops(report->device, report->shape.dtype);
     report_print_configuration(stdout, report);
     int status = problem_reference(o, &run.problem, why);
     if (status == 0 && o->save) status = problem_save(&run.problem, o->save, why);
     if (status == 0 && run.problem.inputs_rounded)
-        printf("The files hold numbers that %s cannot: they were rounded to it.\n", dtype_name(o->dtype));
+        printf("The files hold numbers that %s cannot: they were rounded to it%s.\n", dtype_name(o->dtype),
+               run.problem.answer_ignored
+                   ? ", and the folder's o and lse, the answer to other inputs, are ignored"
+                   : "");
     if (status == 0 && run.problem.o_loaded) printf("O is checked against the o.npy of the folder.\n");
     for (int i = 0; i < lab->kernel_count && status == 0; ++i) {
-        if (!is_chosen(o, &lab->kernels[i])) continue;
+        if (!options_choose(o, &lab->kernels[i])) continue;
         struct result *result = &report->results[report->count++];
         run_kernel(&run, &lab->kernels[i], report->peak_tflops, result);
         if (o->save && !result->refused[0])
@@ -405,92 +381,69 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
 
 // ---------------------------------------------------------------- the sweep over N
 
+// What a sweep means by options that it sets itself.
+static void settle_sweep(struct options *o) {
+    o->batch = 1;
+    if (ON_CPU && !(o->given & GIVEN_HEADS))
+        o->heads = o->kv_heads = 1;  // the emulator's time grows with N^2 as well
+    o->seqlen_q = o->seqlen_k = 0;
+}
+
+// One length of the sweep: a result for each chosen kernel that takes this type and head_dim.
+static int run_length(const struct lab *lab, const struct options *o, struct report *report,
+                      struct message *why) {
+    struct attention shape = problem_shape(o);
+    struct run run;
+    double left = 0;
+    int fits = preflight_case(&shape, &left, why) == 0, made = 0, status = 0;
+    for (int i = 0; i < lab->kernel_count && status == 0; ++i) {
+        const struct kernel *kernel = &lab->kernels[i];
+        struct message what = *why;
+        if (!options_choose(o, kernel)) continue;
+        enum obstacle obstacle = preflight_kernel(kernel, &shape, fits ? left : INFINITY, &what);
+        if (obstacle == NOT_SUPPORTED) continue;
+        struct result *result = &report->results[report->count++];
+        if (obstacle == TOO_LARGE || !fits) {
+            result_begin(result, kernel, &shape);
+            result_refuse(result, obstacle, &what);
+            continue;
+        }
+        if (!made) {  // nothing is computed for a length that no kernel can do
+            if (run_make(&run, o, report->device, why) != 0) return -1;
+            made = 1;
+            status = problem_reference(o, &run.problem, why);
+        }
+        if (status == 0) run_kernel(&run, kernel, report->peak_tflops, result);
+    }
+    if (made) run_free(&run);
+    return status;
+}
+
 static int run_sweep(const struct lab *lab, const struct options *given, struct report *report,
                      struct message *why) {
     struct options o = *given;
-    o.batch = 1;
-    if (ON_CPU && !(o.given & GIVEN_HEADS))
-        o.heads = o.kv_heads = 1;  // the emulator's time grows with N^2 as well
     int first = ON_CPU ? 64 : 1024, last = ON_CPU ? 1024 : 32768;
-    report->options = &o;
-    report->shape = (struct attention){.batch = 1,
-                                       .heads = o.heads,
-                                       .kv_heads = o.kv_heads,
-                                       .head_dim = o.head_dim,
-                                       .scale = o.scale,
-                                       .causal = o.causal,
-                                       .dtype = o.dtype};
+    report->shape = problem_shape(&o);
     report->peak_tflops = device_peak_tflops(report->device, o.dtype);
     report_print_configuration(stdout, report);
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        struct message what;
+        if (options_choose(&o, &lab->kernels[i]) &&
+            preflight_kernel(&lab->kernels[i], &report->shape, INFINITY, &what) == NOT_SUPPORTED)
+            printf("kernel %s does not support %s.\n", lab->kernels[i].name, what.text);
+    }
     for (int n = first; n <= last; n *= 2) {
         o.seqlen_q = o.seqlen_k = n;
-        struct run run;
-        if (run_make(&run, &o, report->device, why) != 0) return -1;
-        if (problem_reference(&o, &run.problem, why) != 0) {
-            run_free(&run);
-            return -1;
-        }
-        for (int i = 0; i < lab->kernel_count; ++i) {
-            struct message unsupported;
-            if (!is_chosen(&o, &lab->kernels[i])) continue;
-            if (!supports(&lab->kernels[i], &run.on_device, &unsupported)) {
-                if (n == first)
-                    printf("kernel %s does not support %s.\n", lab->kernels[i].name, unsupported.text);
-                continue;
-            }
-            run_kernel(&run, &lab->kernels[i], report->peak_tflops, &report->results[report->count++]);
-        }
-        run_free(&run);
+        if (run_length(lab, &o, report, why) != 0) return -1;
     }
     report_print_sweep(stdout, report);
-    report->options = given;
     return 0;
 }
 
 // ---------------------------------------------------------------- main
 
-static void append(struct message *to, const char *text) {
-    strncat(to->text, text, sizeof to->text - 1 - strlen(to->text));
-}
-
-// What no kernel can take, or one that the user named cannot, is refused before any work is done: 0
-// with a sentence.
-static int kernels_can(const struct lab *lab, const struct options *o, struct message *why) {
-    struct attention a = {.head_dim = o->head_dim, .dtype = o->dtype};
-    struct message said = {""}, what, other;
-    int can = 0;
-    if (o->load) return 1;  // the files say what the shape is
-    for (int i = 0; i < lab->kernel_count; ++i) {
-        if (!is_chosen(o, &lab->kernels[i])) continue;
-        if (supports(&lab->kernels[i], &a, &what)) {
-            ++can;
-            continue;
-        }
-        // Kernels with the same reason are named together, where the first of them is.
-        struct message names = {""};
-        int first = 1, named = 0;
-        for (int j = 0; j < lab->kernel_count; ++j) {
-            if (!is_chosen(o, &lab->kernels[j]) || supports(&lab->kernels[j], &a, &other) ||
-                strcmp(what.text, other.text) != 0)
-                continue;
-            if (j < i) first = 0;
-            append(&names, named++ ? ", " : "");
-            append(&names, lab->kernels[j].name);
-        }
-        if (!first) continue;
-        append(&said, said.text[0] ? "; " : "");
-        append(&said, names.text);
-        append(&said, named > 1 ? " do not support " : " does not support ");
-        append(&said, what.text);
-    }
-    if (!said.text[0] || (can > 0 && o->kernel_count == 0)) return 1;
-    append(&said, ".");
-    *why = said;
-    return 0;
-}
-
 static int run_all(const struct lab *lab, const struct options *o, const struct device *device) {
-    struct message why;
+    struct message why = {""};
     FILE *json = NULL;
     if (o->json && !(json = fopen(o->json, "w"))) {
         fail(&why, "%s of --json cannot be written: %s.", o->json, strerror(errno));
@@ -523,7 +476,7 @@ static int shape_given(const struct options *o) {
 
 int lab_main(int argc, char **argv, const struct lab *lab) {
     struct options options;
-    struct message why;
+    struct message why = {""};
     const struct shape *shape = ON_CPU ? &lab->on_cpu : &lab->on_gpu;
     if (options_parse(argc, argv, lab, shape, &options, &why) != 0) return usage_error(&why);
     if (options.help) return options_print_help(stdout, lab, shape), LAB_OK;
@@ -537,7 +490,12 @@ int lab_main(int argc, char **argv, const struct lab *lab) {
         fprintf(stderr, "%s\n", why.text);
         return LAB_SKIPPED;
     }
-    if (!kernels_can(lab, &options, &why)) return usage_error(&why);
+    if (options.sweep) settle_sweep(&options);
+    const struct attention shape_of_sweep = problem_shape(&options);
+    int can = options.load    ? 0  // the files say what the shape is: run_case
+              : options.sweep ? preflight_kernels(lab, &options, &shape_of_sweep, INFINITY, &why)
+                              : preflight(lab, &options, &why);
+    if (can != 0) return usage_error(&why);
     if (!ON_CPU && options.sanitize)
         return tools_sanitize(argc, argv, shape_given(&options) ? NULL : &lab->on_cpu);
     if (!ON_CPU && options.profile) return tools_profile(argc, argv);

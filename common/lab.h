@@ -31,10 +31,14 @@ struct kernel {
     // Enqueues the kernel(s) on the default stream. Checks its launches with CUDA_CHECK; does not
     // synchronise.
     void (*launch)(struct attention a);
-    // Bytes of scratch in global memory that launch needs in a.workspace; a null pointer means none.
+    // Bytes of scratch in global memory that launch needs in a.workspace; a null pointer means none. Looks at
+    // the shape and type only: it is asked before there are any tensors. Never asked about a shape of more
+    // than LARGEST_SCORES scores, so that a few matrices of them can be counted in 64 bits.
     size_t (*workspace)(const struct attention *a);
     struct support support;
 };
+
+#define LARGEST_SCORES ((int64_t)1 << 57)
 
 struct shape {
     int batch, heads, kv_heads, seqlen, head_dim;

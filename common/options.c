@@ -405,6 +405,12 @@ int options_parse(int argc, char **argv, const struct lab *lab, const struct sha
     return settle(o, seen, why);
 }
 
+int options_choose(const struct options *o, const struct kernel *kernel) {
+    for (int i = 0; i < o->kernel_count; ++i)
+        if (strcmp(o->kernel[i], kernel->name) == 0) return 1;
+    return o->kernel_count == 0;
+}
+
 // ---------------------------------------------------------------- manual
 
 void options_print_help(FILE *out, const struct lab *lab, const struct shape *shape) {

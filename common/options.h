@@ -48,6 +48,9 @@ struct options {
 int options_parse(int argc, char **argv, const struct lab *lab, const struct shape *shape,
                   struct options *options, struct message *why);
 
+// 1 if this kernel is to run: it was named, or none was.
+int options_choose(const struct options *options, const struct kernel *kernel);
+
 // The manual that --help prints, and the table that --list prints.
 void options_print_help(FILE *out, const struct lab *lab, const struct shape *shape);
 void options_print_list(FILE *out, const struct lab *lab);

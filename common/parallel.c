@@ -34,18 +34,22 @@ static void *take_items(void *argument) {
 }
 
 void parallel_for(int64_t items, void (*work)(void *, int64_t, int), void *context) {
+    parallel_for_on(parallel_workers(), items, work, context);
+}
+
+void parallel_for_on(int workers, int64_t items, void (*work)(void *, int64_t, int), void *context) {
     struct loop loop = {.work = work, .context = context, .items = items};
     atomic_init(&loop.next, 0);
-    struct worker workers[MAX_WORKERS];
-    int wanted = parallel_workers(), started = 0;
+    struct worker worker[MAX_WORKERS];
+    int wanted = workers < MAX_WORKERS ? workers : MAX_WORKERS, started = 0;
     if (wanted > items) wanted = (int)items;
     // Worker 0 is the calling thread.
     for (int i = 1; i < wanted; ++i) {
-        workers[i] = (struct worker){.loop = &loop, .number = i};
-        if (pthread_create(&workers[i].thread, NULL, take_items, &workers[i]) != 0) break;
+        worker[i] = (struct worker){.loop = &loop, .number = i};
+        if (pthread_create(&worker[i].thread, NULL, take_items, &worker[i]) != 0) break;
         started = i;
     }
-    workers[0] = (struct worker){.loop = &loop, .number = 0};
-    take_items(&workers[0]);
-    for (int i = 1; i <= started; ++i) pthread_join(workers[i].thread, NULL);
+    worker[0] = (struct worker){.loop = &loop, .number = 0};
+    take_items(&worker[0]);
+    for (int i = 1; i <= started; ++i) pthread_join(worker[i].thread, NULL);
 }

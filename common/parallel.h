@@ -11,6 +11,9 @@ int parallel_workers(void);
 // parallel_workers() threads. `worker` (0 ... parallel_workers() - 1) is the calling thread's own number: it
 // selects scratch memory. A result must depend on the item alone, so that it is the same whatever the number
 // of threads. Returns when all items are done. If threads cannot be made, the caller does the work alone.
+// parallel_for_on uses no more than `workers` threads (at least one), where each needs much memory.
+void parallel_for_on(int workers, int64_t items, void (*work)(void *context, int64_t item, int worker),
+                     void *context);
 void parallel_for(int64_t items, void (*work)(void *context, int64_t item, int worker), void *context);
 
 #endif

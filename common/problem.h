@@ -17,6 +17,7 @@ struct problem {
     enum layout layout[4];
     int inputs_finite;   // no NaN or infinity in q, k and v
     int inputs_rounded;  // loaded q, k or v held numbers that the storage type cannot: they were rounded
+    int answer_ignored;  // and the folder's o or lse, the answer to the unrounded ones, was passed over
 
     struct rows rows;            // the rows that are checked
     struct reference reference;  // for these rows; o and lse replaced by the loaded ones if there were any
@@ -26,6 +27,21 @@ struct problem {
 
 // A tensor of that many elements in that order in memory.
 struct tensor tensor_view(void *data, enum layout layout, int heads, int seqlen, int head_dim);
+
+// Bytes of host memory that a case of this shape takes: q, k, v, o and lse, a copy of the largest of them for
+// comparisons, and the reference. A double, since the product of a shape may pass every integer.
+double problem_bytes(const struct attention *a);
+
+// The part of the machine's memory that a case may take.
+#define USABLE_MEMORY 0.9
+
+// Returns 0 if the host can hold a case of this shape and number its elements in 64 bits, else -1 with a
+// sentence.
+int problem_fits(const struct attention *a, struct message *why);
+
+// What the options say of the case: shape, scale, mask and type, no tensors. (With --load, the files say
+// more.)
+struct attention problem_shape(const struct options *options);
 
 // Makes the case that the options describe: inputs generated, or loaded with the shape taken from the
 // files. The reference is not computed yet. Returns 0, or -1 with a sentence (bad file, shapes that

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "machine.h"
 #include "parallel.h"
 
 // Sixteen keys (or sixteen columns of V) are worked on at once: their sums stay in registers, and no sum is
@@ -25,14 +26,16 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+// Cost of one row, in multiply-adds of one of its two products.
+static double row_cost(const struct attention *a) { return (double)a->head_dim * (a->seqlen_k + 64.0); }
+
 int rows_choose(const struct attention *a, double budget, struct rows *rows) {
     memset(rows, 0, sizeof *rows);
     rows->total = (int64_t)a->batch * a->heads * a->seqlen_q;
     rows->count = rows->total;
-    double row_cost = (double)a->head_dim * (a->seqlen_k + 64.0);
-    if ((double)rows->total * row_cost <= budget || rows->total <= MIN_SAMPLE) return 0;
+    if ((double)rows->total * row_cost(a) <= budget || rows->total <= MIN_SAMPLE) return 0;
 
-    int64_t wanted = (int64_t)(budget / row_cost);
+    int64_t wanted = (int64_t)(budget / row_cost(a));
     if (wanted < MIN_SAMPLE) wanted = MIN_SAMPLE;
     if (wanted >= rows->total) return 0;
     rows->index = malloc((size_t)wanted * sizeof *rows->index);
@@ -130,16 +133,22 @@ struct scratch {
     void *block;
 };
 
+static double scratch_bytes(const struct attention *a) {
+    double columns = (double)round_up(a->head_dim, LANES);
+    double keys = (double)round_up(a->seqlen_k, LANES) + LANES;
+    double doubles = keys + columns, floats = keys * a->head_dim + keys * columns + keys + 3 * columns;
+    return doubles * sizeof(double) + floats * sizeof(float);
+}
+
 static int scratch_make(const struct attention *a, struct scratch *w) {
     size_t columns = (size_t)round_up(a->head_dim, LANES),
            keys = (size_t)round_up(a->seqlen_k, LANES) + LANES;
-    size_t doubles = keys + columns,
-           floats = keys * (size_t)a->head_dim + keys * columns + keys + 3 * columns;
     // Zero-filled: lanes past the last key or column hold 0, not what was there before.
-    w->block = calloc(1, doubles * sizeof(double) + floats * sizeof(float));
+    w->block = calloc(1, (size_t)scratch_bytes(a));
     if (!w->block) return -1;
     w->s = w->block, w->o = w->s + keys;
-    w->head.k = (float *)(w->o + columns);
+    void *floats = w->o + columns;
+    w->head.k = floats;
     w->head.v = w->head.k + keys * (size_t)a->head_dim;
     w->plain_s = w->head.v + keys * columns, w->plain_o = w->plain_s + keys;
     w->x = w->plain_o + columns, w->row = w->x + columns;
@@ -214,15 +223,27 @@ static void forward_chunk(void *context, int64_t chunk, int worker) {
 static int64_t *make_chunks(const struct attention *a, const struct rows *rows, int64_t *chunks) {
     int64_t *start = malloc(((size_t)rows->count + 1) * sizeof *start), n = 0;
     if (!start) return NULL;
-    int64_t group_rows = (int64_t)a->seqlen_q * (a->heads / a->kv_heads), last_group = -1;
+    int64_t group_rows = (int64_t)a->seqlen_q * (a->heads / a->kv_heads), last_group = 0;
     for (int64_t r = 0; r < rows->count; ++r) {
         int64_t group = rows_at(rows, r) / group_rows;
-        if (group != last_group || r - start[n - 1] == ROWS_PER_CHUNK) start[n++] = r;
+        if (n == 0 || group != last_group || r - start[n - 1] == ROWS_PER_CHUNK) start[n++] = r;
         last_group = group;
     }
     start[n] = rows->count;
     *chunks = n;
     return start;
+}
+
+double reference_bytes(const struct attention *a) {
+    double total = (double)a->batch * a->heads * a->seqlen_q;
+    double rows = fmin(total, fmax(REFERENCE_BUDGET / row_cost(a), MIN_SAMPLE));
+    return rows * 2 * (a->head_dim + 2.0) * sizeof(double) + scratch_bytes(a);
+}
+
+// As many threads as a quarter of the machine's memory has scratch for.
+static int reference_workers(const struct attention *a) {
+    double fit = machine_memory_bytes() / 4 / scratch_bytes(a);
+    return fit < 1 ? 1 : fit < parallel_workers() ? (int)fit : parallel_workers();
 }
 
 int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out) {
@@ -232,7 +253,7 @@ int reference_forward(const struct attention *a, const struct rows *rows, struct
     if (!out->o) return -1;
     out->plain_o = out->o + values, out->lse = out->plain_o + values, out->plain_lse = out->lse + lines;
 
-    int workers = parallel_workers(), status = 0, signal[64] = {0};
+    int workers = reference_workers(a), status = 0, signal[64] = {0};
     int64_t chunks = 0;
     struct scratch scratch[64] = {{.block = NULL}};
     struct forward f = {.a = a, .rows = rows, .out = out, .scratch = scratch, .signal = signal};
@@ -241,7 +262,7 @@ int reference_forward(const struct attention *a, const struct rows *rows, struct
     for (int i = 0; i < workers && i < chunks && status == 0; ++i) status = scratch_make(a, &scratch[i]);
     if (status == 0) {
         f.chunk = chunk;
-        parallel_for(chunks, forward_chunk, &f);
+        parallel_for_on(workers, chunks, forward_chunk, &f);
         for (int i = 0; i < workers; ++i) out->has_signal |= signal[i];
     }
     for (int i = 0; i < workers; ++i) free(scratch[i].block);

@@ -37,6 +37,10 @@ struct reference {
     int has_signal;  // some examined query sees a key whose head of V is not all zero: then O is not all zero
 };
 
+// Bytes of memory that the forward pass takes at least, with one thread at work, on the rows that
+// REFERENCE_BUDGET chooses. A double, since the product of a shape may pass every integer.
+double reference_bytes(const struct attention *a);
+
 // Forward pass, for the chosen rows. A query without keys gives O = 0 and LSE = -inf. Masked keys are never
 // looked at, so NaN in them changes nothing; a visible NaN reaches the result. Threaded, the result does not
 // depend on how. Returns 0, or -1 without memory.

@@ -206,7 +206,7 @@ void report_print_sweep(FILE *out, const struct report *report) {
         int row = i + 1, timed = r->timing.repetitions != 0;
         snprintf(cell_at(&t, row, 0), CELL_BYTES, "%d", r->seqlen);
         snprintf(cell_at(&t, row, 1), CELL_BYTES, "%s", r->kernel);
-        snprintf(cell_at(&t, row, 2), CELL_BYTES, "%s", bytes_text((double)r->workspace, text));
+        snprintf(cell_at(&t, row, 2), CELL_BYTES, "%s", bytes_text(r->workspace, text));
         snprintf(cell_at(&t, row, 3), CELL_BYTES, "%s", bytes_text(r->memory, text));
         number(cell_at(&t, row, 4), "%.4g", timed ? r->timing.median_ms : NAN);
         number(cell_at(&t, row, 5), ON_CPU ? "%.3g" : "%.1f", timed ? r->tflops : NAN);
@@ -266,7 +266,7 @@ static void json_result(FILE *out, const struct report *report, const struct res
             ran(r) && is_right(r) ? "true" : "false");
     json_text(out, "detail", ran(r) ? r->detail : r->refused);
     if (report->options->sweep) fprintf(out, ", \"seqlen\": %d", r->seqlen);
-    fprintf(out, ", \"workspace_bytes\": %zu, \"memory_bytes\": %.0f", r->workspace, r->memory);
+    fprintf(out, ", \"workspace_bytes\": %.0f, \"memory_bytes\": %.0f", r->workspace, r->memory);
     if (ran(r)) {
         json_finding(out, "o", &r->o);
         json_finding(out, "lse", &r->lse);

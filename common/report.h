@@ -13,7 +13,7 @@
 struct result {
     const char *kernel, *adds;
     int seqlen;            // keys
-    size_t workspace;      // bytes
+    double workspace;      // bytes
     double memory;         // bytes of inputs, outputs and workspace
     char refused[600];     // why it did not run; empty: it ran
     enum verdict verdict;  // of everything; `detail` has a sentence unless it is VERDICT_RIGHT

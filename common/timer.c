@@ -12,6 +12,7 @@ static int ascending(const void *left, const void *right) {
 struct timing timer_measure(void (*launch)(struct attention a), struct attention a,
                             const struct device *device, int repetitions) {
     if (repetitions > MAX_REPETITIONS) repetitions = MAX_REPETITIONS;
+    if (repetitions < 1) repetitions = 1;
     size_t flush_bytes = ON_CPU ? 0 : 2 * device->l2_bytes;
     void *flush = NULL;
     if (flush_bytes && cudaMalloc(&flush, flush_bytes) != cudaSuccess) {
@@ -36,7 +37,7 @@ struct timing timer_measure(void (*launch)(struct attention a), struct attention
         CUDA_CHECK(cudaEventRecord(stop[i], 0));
     }
     CUDA_CHECK(cudaDeviceSynchronize());
-    float ms[MAX_REPETITIONS];
+    float ms[MAX_REPETITIONS] = {0};
     for (int i = 0; i < repetitions; ++i) {
         CUDA_CHECK(cudaEventElapsedTime(&ms[i], start[i], stop[i]));
         CUDA_CHECK(cudaEventDestroy(start[i]));

@@ -77,6 +77,8 @@ static inline void access(const void *address, uintptr_t pc) {
     worker->counters.bytes[is_shared][write] += size;
     uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
     if (!all_written<size>(state)) check_bytes(*worker, pointer, state, size, write, pc);
+    if (worker->profiling)
+        worker->traffic.access(*worker, pc, is_shared ? shared : global, size, write, is_shared);
 }
 
 static void access_range(const void *address, size_t bytes, bool write, uintptr_t pc) {
@@ -90,6 +92,10 @@ static void access_range(const void *address, size_t bytes, bool write, uintptr_
     worker->counters.bytes[is_shared][write] += bytes;
     check_bytes(*worker, pointer, is_shared ? worker->shared.state + shared : arena_state + global, bytes,
                 write, pc);
+    for (size_t at = 0; worker->profiling && at < bytes;
+         at += 16)  // a struct is copied in pieces of 16 bytes
+        worker->traffic.access(*worker, pc, (is_shared ? shared : global) + at,
+                               unsigned(std::min<size_t>(16, bytes - at)), write, is_shared);
 }
 
 // An atomic reads and writes; it is named by file and line, since it is called from the kernel directly.

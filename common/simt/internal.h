@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "include/cuda_runtime.h"
+#include "traffic.h"
 
 namespace simt {
 
@@ -108,6 +109,7 @@ struct LaunchState {
     std::atomic<unsigned long long> next_block{0};
     std::atomic<bool> stopped{false};
     uint64_t schedule = 0;
+    bool profiling = false;
     struct simt_launch_stats stats = {};
 };
 
@@ -138,7 +140,6 @@ struct Worker {
     size_t ready_head = 0, ready_tail = 0;
     int threads = 0, live = 0;
     uint64_t random = 0;  // state of the schedule's generator; 0: first come, first served
-    bool reversed = false;
     char *stacks = nullptr;
     size_t stacks_count = 0;
     SharedMemory shared;
@@ -148,6 +149,8 @@ struct Worker {
     bool entered = false;  // kernel_entry has checked this block
     Fault fault;
     Counters counters;
+    bool profiling = false;  // accesses go to traffic as well
+    Traffic traffic;
 };
 
 // The worker of this OS thread while it runs a block, else null (host code runs).
@@ -155,6 +158,7 @@ extern thread_local Worker *current_worker;
 
 void run_block(Worker &worker, LaunchState &launch, unsigned long long block);
 void make_ready(Worker &worker, int thread);
+void let_others_run(Worker &worker);   // steps back behind all that are ready
 void wait_for_others(Worker &worker);  // blocks the running fiber until somebody makes it ready
 
 // ---- Faults (report.cpp) ----
@@ -165,6 +169,8 @@ void report_fault(Worker &worker);
 std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 // file:line of the .cu that a return address belongs to.
 std::string source_position(uintptr_t pc);
+// The same for many addresses with one look-up program.
+std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs);
 std::string short_path(const char *file);
 std::string describe_waits(Worker &worker);
 void set_error(cudaError_t error, bool sticky);

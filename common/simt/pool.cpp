@@ -5,6 +5,7 @@
 // well.
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -12,7 +13,9 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <tuple>
 
 #include "internal.h"
 
@@ -21,9 +24,17 @@ namespace simt {
 namespace {
 
 uint64_t schedule = 0;
+bool profiling = false;
 std::map<const void *, size_t> optin_shared;  // kernel -> what cudaFuncSetAttribute allowed
 std::mutex launch_mutex;                      // one grid at a time, as in one stream
-std::deque<struct simt_launch_stats> finished_launches;
+
+struct FinishedLaunch {
+    struct simt_launch_stats stats;
+    std::vector<AccessSite> sites;        // by address in the code
+    std::vector<struct simt_line> lines;  // by source line, once somebody asks
+};
+std::deque<FinishedLaunch> finished_launches, taken_launches;
+std::map<uintptr_t, std::string> positions;  // source lines looked up so far
 constexpr size_t kept_launches = 1024;
 
 int core_count() {
@@ -50,7 +61,7 @@ unsigned long long nth_block(const LaunchState &launch, unsigned long long i) {
 
 void take_blocks(Worker &worker, LaunchState &launch) {
     worker.counters = Counters();
-    worker.reversed = launch.schedule == 1;
+    worker.profiling = launch.profiling;
     for (unsigned long long i; !launch.stopped && (i = launch.next_block++) < launch.blocks;)
         run_block(worker, launch, nth_block(launch, i));
 }
@@ -99,7 +110,23 @@ class Pool {
             launch.stats.shared_read_bytes += worker.counters.bytes[1][0];
             launch.stats.shared_write_bytes += worker.counters.bytes[1][1];
             launch.stats.context_switches += worker.counters.switches;
+            if (worker.counters.switches || worker.entered) launch.stats.kernel = worker.kernel_name;
         }
+    }
+
+    // What all workers counted in the launch, one entry for each place in the code.
+    std::vector<AccessSite> take_sites() {
+        std::map<std::tuple<uintptr_t, unsigned, bool, bool>, AccessSite> sum;
+        for (const auto &worker : workers)
+            for (const AccessSite &it : worker->traffic.take()) {
+                AccessSite &site =
+                    sum.emplace(std::make_tuple(it.pc, it.size, it.write, it.shared), it.place())
+                        .first->second;
+                site.add(it);
+            }
+        std::vector<AccessSite> result;
+        for (const auto &it : sum) result.push_back(it.second);
+        return result;
     }
 
     // The error of the first worker that was stopped.
@@ -139,6 +166,32 @@ class Pool {
     bool quit = false;
 };
 
+// Sites by source line, the worst first: most wavefronts and sectors above the ideal.
+std::vector<struct simt_line> lines_of(const std::vector<AccessSite> &sites) {
+    std::vector<uintptr_t> unknown;
+    for (const AccessSite &it : sites)
+        if (!positions.count(it.pc)) unknown.push_back(it.pc);
+    if (!unknown.empty()) {
+        std::vector<std::string> found = source_positions(unknown);
+        for (size_t i = 0; i < unknown.size(); i++) positions[unknown[i]] = found[i];
+    }
+    std::map<std::tuple<std::string, unsigned, bool, bool>, AccessSite> by_line;
+    for (const AccessSite &it : sites) {
+        auto key = std::make_tuple(positions[it.pc], it.size, it.write, it.shared);
+        by_line.emplace(key, it.place()).first->second.add(it);
+    }
+    std::vector<struct simt_line> lines;
+    for (const auto &entry : by_line) {
+        const AccessSite &it = entry.second;
+        lines.push_back({positions[it.pc].c_str(), int(it.size), it.write, it.shared, it.accesses,
+                         it.requests, it.sectors, it.wavefronts, it.ideal});
+    }
+    std::stable_sort(lines.begin(), lines.end(), [](const struct simt_line &a, const struct simt_line &b) {
+        return a.sectors + a.wavefronts - a.ideal > b.sectors + b.wavefronts - b.ideal;
+    });
+    return lines;
+}
+
 Pool &pool() {
     static Pool it;
     return it;
@@ -175,6 +228,8 @@ void launch(const Launch &what) {
     state.threads = int(what.block.x * what.block.y * what.block.z);
     state.shared_limit = shared_limit;
     state.schedule = schedule;
+    state.profiling = profiling;
+    state.stats.kernel = "?";
     state.stats.kernel_file = what.file;
     state.stats.line = what.line;
     state.stats.blocks = state.blocks;
@@ -188,7 +243,7 @@ void launch(const Launch &what) {
         error = pool().error();
         set_error(error, error != cudaErrorInvalidValue && error != cudaErrorLaunchOutOfResources);
     }
-    finished_launches.push_back(state.stats);
+    finished_launches.push_back({state.stats, pool().take_sites(), {}});
     if (finished_launches.size() > kept_launches) finished_launches.pop_front();
 }
 
@@ -211,12 +266,20 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 }
 
 void simt_set_schedule(uint64_t seed) { schedule = seed; }
+void simt_set_profiling(int on) { profiling = on != 0; }
 
 int simt_take_launch_stats(struct simt_launch_stats *out, int max) {
     std::lock_guard<std::mutex> lock(launch_mutex);
-    int count = int(finished_launches.size());
-    for (int i = 0; i < count && i < max; i++) out[i] = finished_launches[size_t(i)];
+    taken_launches.swap(finished_launches);
     finished_launches.clear();
+    int count = int(taken_launches.size());
+    for (int i = 0; i < count && i < max; i++) {
+        FinishedLaunch &it = taken_launches[size_t(i)];
+        it.lines = lines_of(it.sites);
+        it.stats.lines = it.lines.data();
+        it.stats.line_count = int(it.lines.size());
+        out[i] = it.stats;
+    }
     return count;
 }
 

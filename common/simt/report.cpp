@@ -1,4 +1,5 @@
 // report.cpp - what a stopped launch says: what happened, where in the .cu, which thread of which block.
+#include <link.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -7,8 +8,6 @@
 #include <mutex>
 
 #include "internal.h"
-
-extern "C" char __executable_start;
 
 namespace simt {
 
@@ -28,38 +27,57 @@ std::string short_path(const char *file) {
     return slash ? slash + 1 : file;
 }
 
-// Asks addr2line for the inlined call chain at an address and takes the first frame in a .cu: the line of the
-// kernel, not of the header function that the compiler put there.
-std::string source_position(uintptr_t pc) {
+// How far the program is loaded from where it was linked.
+static uintptr_t load_address() {
+    uintptr_t address = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info *info, size_t, void *result) {
+            *static_cast<uintptr_t *>(result) = info->dlpi_addr;
+            return 1;  // the first is the program itself
+        },
+        &address);
+    return address;
+}
+
+// Asks addr2line for the inlined call chain at each address and takes the first frame in a .cu: the line of
+// the kernel, not of the header function that the compiler put there.
+std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs) {
+    std::vector<std::string> positions(pcs.size());
     char program[4096];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n <= 0) return "?";
-    program[n] = 0;
-    std::string quoted = "'";
-    for (const char *c = program; *c; c++) quoted += *c == '\'' ? std::string("'\\''") : std::string(1, *c);
-    quoted += "'";
-    uintptr_t offset = pc - reinterpret_cast<uintptr_t>(&__executable_start) - 1;
-    // A program that is not position independent keeps its link addresses.
-    std::string first, found;
-    for (uintptr_t address : {offset, pc - 1}) {
-        std::string command = format("addr2line -i -e %s 0x%zx 2>/dev/null", quoted.c_str(), size_t(address));
-        FILE *pipe = popen(command.c_str(), "r");
-        if (!pipe) break;
+    program[n > 0 ? n : 0] = 0;
+    std::string command = "addr2line -a -i -e '";
+    for (const char *c = program; *c; c++) command += *c == '\'' ? std::string("'\\''") : std::string(1, *c);
+    command += "'";
+    uintptr_t base = load_address();
+    for (uintptr_t pc : pcs) command += format(" 0x%zx", size_t(pc - base - 1));
+    if (FILE *pipe = n > 0 ? popen((command + " 2>/dev/null").c_str(), "r") : nullptr) {
         char text[4096];
+        size_t next = 0;
         while (fgets(text, sizeof text, pipe)) {
-            std::string frame(text, strcspn(text, " \n"));
-            if (frame[0] == '?') continue;
-            if (first.empty()) first = frame;
+            if (!strncmp(text, "0x", 2)) {  // -a: the address, before its frames
+                next++;
+                continue;
+            }
+            if (next == 0 || next > pcs.size()) continue;
+            std::string frame(text, strcspn(text, " \n")), &position = positions[next - 1];
             size_t colon = frame.rfind(':');
-            if (found.empty() && colon >= 3 && frame.compare(colon - 3, 3, ".cu") == 0) found = frame;
+            bool in_kernel =
+                colon != std::string::npos && colon >= 3 && frame.compare(colon - 3, 3, ".cu") == 0;
+            bool have_kernel = position.find(".cu:") != std::string::npos;
+            if (frame[0] != '?' && !have_kernel && (in_kernel || position.empty()))
+                position = short_path(frame.c_str());
         }
         pclose(pipe);
-        if (!first.empty()) break;
     }
-    if (!found.empty()) return short_path(found.c_str());
-    if (!first.empty()) return short_path(first.c_str());
-    return format("address 0x%zx (install binutils for file and line)", size_t(offset));
+    for (size_t i = 0; i < pcs.size(); i++)
+        if (positions[i].empty())
+            positions[i] =
+                format("address 0x%zx (install binutils for file and line)", size_t(pcs[i] - base));
+    return positions;
 }
+
+std::string source_position(uintptr_t pc) { return source_positions({pc})[0]; }
 
 void report_fault(Worker &worker) {
     const Fault &fault = worker.fault;

@@ -133,7 +133,18 @@ static int contains_word(size_t from, size_t to, const char *word) {
     return 0;
 }
 
-static void copy(size_t from, size_t to) { fwrite(source + from, 1, to - from, out); }
+// Copies [from, to), with __noinline__ spelled as g++ knows it. A macro for it would break the standard
+// library's headers, which use that word themselves.
+static void copy(size_t from, size_t to) {
+    for (size_t i = from; i < to;) {
+        if (word_at(i, "__noinline__") && (i == 0 || code[i - 1] != '(')) {
+            fputs("__attribute__((noinline))", out);
+            i += strlen("__noinline__");
+        } else {
+            fputc(source[i++], out);
+        }
+    }
+}
 
 // Newlines of [from, to), so that what was replaced keeps its line count.
 static void copy_newlines(size_t from, size_t to) {
@@ -310,8 +321,11 @@ int main(int argc, char **argv) {
         } else if (word_at(i, "__shared__")) {
             i = rewrite_shared(i);
         } else {
-            fputc(source[i], out);
-            i++;
+            size_t end = i + 1;
+            if (is_word(code[i]))
+                while (is_word(code[end])) end++;  // a whole word, so that copy sees it
+            copy(i, end);
+            i = end;
         }
     }
     if (fclose(out)) {

@@ -57,6 +57,13 @@ static void switch_to(Worker &worker, int thread) {
     abort();  // nobody switches back
 }
 
+void let_others_run(Worker &worker) {
+    if (worker.ready_tail == worker.ready_head) return;
+    make_ready(worker, worker.current->thread);
+    int next = take_ready(worker);
+    if (&worker.fibers[size_t(next)] != worker.current) switch_to(worker, next);
+}
+
 void wait_for_others(Worker &worker) {
     Fiber *me = worker.current;
     me->blocked = true;
@@ -98,7 +105,12 @@ static void try_barrier(Worker &worker, int id) {
             worker.fibers[thread].voters = barrier.arrived;
         }
     }
-    for (int thread : barrier.waiters) make_ready(worker, thread);
+    for (int thread : barrier.waiters) {
+        // The first of a warp in the list stands for it: whole warps wait at a barrier.
+        if (worker.profiling && worker.fibers[size_t(thread)].lane == 0)
+            worker.traffic.warp_met(worker.fibers[size_t(thread)].warp);
+        make_ready(worker, thread);
+    }
     barrier.waiters.clear();
     barrier.arrived = barrier.expected = 0;
 }
@@ -206,6 +218,7 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
             arguments[other.lane] = other.collective_argument;
         }
         if (run) run(arguments, needed);
+        if (worker.profiling && needed == (warp.lanes & ~warp.exited)) worker.traffic.warp_met(me.warp);
         warp.arrived &= ~needed;
         for (unsigned rest = needed & ~(1u << me.lane); rest; rest &= rest - 1)
             make_ready(worker, lanes[__builtin_ctz(rest)].thread);
@@ -366,6 +379,7 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
             worker.fault.text =
                 format("local memory overflow: a thread used more than %zu KB of stack", stack_bytes / 1024);
         }
+    if (worker.profiling) worker.traffic.block_ended(worker);
     if (worker.fault.error != cudaSuccess) {
         launch.stopped = true;
         report_fault(worker);

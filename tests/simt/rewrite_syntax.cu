@@ -29,6 +29,8 @@ static __device__ __forceinline__ int sum_of(const pair &it) {
     return it.first + it.second + (int)(threadIdx.x * 0);
 }
 __host__ __device__ static inline int on_both(int x) { return x + 1; }
+static __device__ __noinline__ int apart(int x) { return x; }
+__noinline__ static __device__ int apart_too(int x) { return x; }
 __device__ constexpr int compile_time(int x) { return 2 * x; }
 __device__ int helper(int value)
 {
@@ -61,7 +63,7 @@ declared_first(int *out,
     __syncthreads();  // thread 0 has written all of them
     if (threadIdx.x == 1) {
         out[0] = plain + several[1][2] + last[7] + bytes[47] + sum_of(structured[1]) + templated.cell[1][2] +
-                 pair_of_tiles[1].cell[1][3] + on_both(1) + helper(0) + (pointer == out);
+                 pair_of_tiles[1].cell[1][3] + on_both(1) + helper(0) + apart(1) - apart_too(1) + (pointer == out);
         out[1] = (int)(reinterpret_cast<unsigned long long>(bytes) % 16);
     }
 }
@@ -95,7 +97,7 @@ int main(void) {
     OK(cudaMemcpy(host, device, sizeof(int), cudaMemcpyDeviceToHost));
     CHECK(host[0] == 28);
     OK(cudaFree(device));
-    CHECK(__LINE__ == 98);  // no line was added or lost
+    CHECK(__LINE__ == 100);  // no line was added or lost
     CHECK(text[0] == '_' && raw[0] == 'a' && quote == '"' && escaped == '\'' && on_both(1) == 2);
     return check_done();
 }

@@ -133,6 +133,19 @@ void simt_name_memory(const void *pointer, size_t bytes, const char *name);
 // order with that seed.
 void simt_set_schedule(uint64_t seed);
 
+// Whether the following launches also count requests, sectors and wavefronts, line by line (slower).
+void simt_set_profiling(int on);
+
+// One load or store in a kernel's source and what it did in one launch, as Nsight Compute counts: a request
+// is a warp's, a sector 32 bytes of global memory, a wavefront one pass over the 32 banks of shared memory.
+// `ideal` is the fewest sectors or wavefronts that its accesses could have taken.
+struct simt_line {
+    const char *position;  // file:line
+    int bytes;             // of one lane's access
+    int write, shared;
+    unsigned long long accesses, requests, sectors, wavefronts, ideal;
+};
+
 // What one launch did. Bytes count each thread's plain accesses; file and line are those of the launch.
 struct simt_launch_stats {
     const char *kernel_file;
@@ -141,9 +154,14 @@ struct simt_launch_stats {
     unsigned long long global_read_bytes, global_write_bytes, shared_read_bytes, shared_write_bytes;
     unsigned long long context_switches;
     double seconds;
+    const char *kernel;  // its name
+    const struct simt_line
+        *lines;  // with simt_set_profiling: most sectors and wavefronts above the ideal first
+    int line_count;
 };
 // Copies the figures of the launches since the last call, oldest first, at most `max`; returns how many there
-// were (older ones than the newest 1024 are dropped).
+// were (older ones than the newest 1024 are dropped). What the pointers in them point to lives until the next
+// call.
 int simt_take_launch_stats(struct simt_launch_stats *out, int max);
 
 #ifdef __cplusplus

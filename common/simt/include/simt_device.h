@@ -27,7 +27,6 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)  // simt-rewrite hands its arguments to SIMT_KERNEL
 #define __grid_constant__
 #define __constant__ static

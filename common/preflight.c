@@ -1,0 +1,156 @@
+#include "preflight.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "device.h"
+#include "machine.h"
+#include "problem.h"
+
+const char *obstacle_verb(enum obstacle obstacle, int plural) {
+    if (obstacle == NOT_SUPPORTED) return plural ? "do not support" : "does not support";
+    return plural ? "need" : "needs";
+}
+
+// ---------------------------------------------------------------- one kernel
+
+static void dtype_list(unsigned dtypes, char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int t = 0; t < DTYPE_COUNT && used < bytes; ++t)
+        if (dtypes >> t & 1)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
+                                     dtype_name((enum dtype)t));
+}
+
+double preflight_workspace(const struct kernel *kernel, const struct attention *a) {
+    if (!kernel->workspace) return 0;
+    // lab.h promises that the function's 64-bit products stay in range: beyond that, one matrix of scores in
+    // the smallest type stands for what it would have said.
+    double rows = (double)(a->batch ? a->batch : 1) * a->heads * (a->seqlen_q + 128.0);
+    double scores = rows * (a->seqlen_k + 128.0);
+    if (scores > (double)LARGEST_SCORES) return scores;
+    return (double)kernel->workspace(a);
+}
+
+enum obstacle preflight_kernel(const struct kernel *kernel, const struct attention *a, double left,
+                               struct message *what) {
+    const struct support *s = &kernel->support;
+    int multiple = s->head_dim_multiple > 0 ? s->head_dim_multiple : 1;
+    char dtypes[64], need[32], have[32];
+    dtype_list(s->dtypes, dtypes, sizeof dtypes);
+    if (s->gpu_only && ON_CPU) {
+        fail(what, "the cpu backend (it calls a library for GPUs)");
+        return NOT_SUPPORTED;
+    }
+    if (!(s->dtypes >> a->dtype & 1)) {
+        fail(what, "--dtype %s (but %s)", dtype_name(a->dtype), dtypes);
+        return NOT_SUPPORTED;
+    }
+    if (a->head_dim % multiple != 0 || a->head_dim > s->head_dim_max) {
+        fail(what, "--dim %d (but multiples of %d up to %d)", a->head_dim, multiple, s->head_dim_max);
+        return NOT_SUPPORTED;
+    }
+    if (!kernel->workspace || left == INFINITY) return NO_OBSTACLE;
+    double workspace = preflight_workspace(kernel, a);
+    if (buffer_cost(workspace) <= left) return NO_OBSTACLE;
+    fail(
+        what,
+        "%s of workspace at this shape, %s of device memory are free; choose a smaller --seqlen, or a kernel "
+        "that needs less (lab02_online_softmax --kernel fused keeps no N x N matrix)",
+        bytes_text(workspace, need), bytes_text(left, have));
+    return TOO_LARGE;
+}
+
+// ---------------------------------------------------------------- the case
+
+struct sizes {
+    double q, k, lse;  // bytes; o is as large as q, v as k
+};
+
+static struct sizes sizes_of(const struct attention *a) {
+    double queries = (double)a->batch * a->heads * a->seqlen_q;
+    double element = (double)dtype_bytes(a->dtype) * a->head_dim;
+    return (struct sizes){.q = queries * element,
+                          .k = (double)a->batch * a->kv_heads * a->seqlen_k * element,
+                          .lse = queries * sizeof(float)};
+}
+
+double preflight_tensors(const struct attention *a) {
+    struct sizes s = sizes_of(a);
+    return 2 * s.q + 2 * s.k + s.lse;
+}
+
+int preflight_case(const struct attention *a, double *left, struct message *why) {
+    if (problem_fits(a, why) != 0) return -1;
+    struct sizes s = sizes_of(a);
+    double cost = 2 * buffer_cost(s.q) + 2 * buffer_cost(s.k) + buffer_cost(s.lse);
+    double free_bytes = (double)device_free_bytes();
+    if (ON_CPU) {
+        // The simulated device lives in the same memory and keeps another byte for each of its own.
+        double beside_host = (machine_memory_bytes() * USABLE_MEMORY - problem_bytes(a)) / 2;
+        free_bytes = fmin(free_bytes, fmax(beside_host, 0));
+    }
+    char need[32], have[32];
+    if (cost > free_bytes)
+        return fail(why,
+                    "Q, K, V, O and LSE of this shape need %s of device memory, %s are free; choose a "
+                    "smaller shape.",
+                    bytes_text(cost, need), bytes_text(free_bytes, have));
+    *left = free_bytes - cost;
+    return 0;
+}
+
+// ---------------------------------------------------------------- all kernels
+
+static void append(struct message *to, const char *text) {
+    size_t used = strlen(to->text);
+    snprintf(to->text + used, sizeof to->text - used, "%s", text);
+}
+
+int preflight_kernels(const struct lab *lab, const struct options *o, const struct attention *a, double left,
+                      struct message *why) {
+    struct message said = {""};
+    int can = 0;
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        struct message what = {""}, other = {""};
+        if (!options_choose(o, &lab->kernels[i])) continue;
+        enum obstacle obstacle = preflight_kernel(&lab->kernels[i], a, left, &what);
+        if (obstacle == NO_OBSTACLE) {
+            ++can;
+            continue;
+        }
+        // Kernels with the same reason are named together, where the first of them is.
+        struct message names = {""};
+        int first = 1, named = 0;
+        for (int j = 0; j < lab->kernel_count; ++j) {
+            if (!options_choose(o, &lab->kernels[j]) ||
+                preflight_kernel(&lab->kernels[j], a, left, &other) != obstacle ||
+                strcmp(what.text, other.text) != 0)
+                continue;
+            if (j < i) first = 0;
+            append(&names, named++ ? ", " : "");
+            append(&names, lab->kernels[j].name);
+        }
+        if (!first) continue;
+        append(&said, said.text[0] ? "; " : "");
+        append(&said, names.text);
+        append(&said, " ");
+        append(&said, obstacle_verb(obstacle, named > 1));
+        append(&said, " ");
+        append(&said, what.text);
+    }
+    if (!said.text[0] || (can > 0 && o->kernel_count == 0)) return 0;
+    append(&said, ".");
+    *why = said;
+    return -1;
+}
+
+int preflight(const struct lab *lab, const struct options *o, struct message *why) {
+    const struct attention a = problem_shape(o);
+    double left = 0;
+    // What is supported at no size comes first: it is the better answer to "--dim 12 --seqlen 1000000000".
+    if (preflight_kernels(lab, o, &a, INFINITY, why) != 0) return -1;
+    if (preflight_case(&a, &left, why) != 0) return -1;
+    return preflight_kernels(lab, o, &a, left, why);
+}
