@@ -10,6 +10,8 @@
 
 extern "C" char __executable_start, end;  // linker symbols: the program's code and data
 
+#define PC reinterpret_cast<uintptr_t>(__builtin_return_address(0))
+
 namespace simt {
 
 [[noreturn]] static void stop_access(Worker &worker, const void *pointer, size_t bytes, bool write,
@@ -58,6 +60,14 @@ static __attribute__((noinline)) void check_other(Worker &worker, const char *po
     stop_access(worker, pointer, bytes, write, "invalid address", cudaErrorIllegalAddress, pc);
 }
 
+static __attribute__((noinline)) void check_order(Worker &worker, uintptr_t pc, size_t offset, size_t bytes,
+                                                  bool write, bool is_shared) {
+    if (is_shared)
+        worker.races.access(worker, pc, offset, bytes, write, false);
+    else
+        global_race_access(worker, pc, offset, bytes, write);
+}
+
 // Whether the running thread's own stack holds the address: local memory.
 static inline bool is_local(const Worker &worker, const char *pointer) {
     return size_t(pointer - worker.current->stack) < stack_bytes;
@@ -79,6 +89,7 @@ static inline void access(const void *address, uintptr_t pc) {
     if (!all_written<size>(state)) check_bytes(*worker, pointer, state, size, write, pc);
     if (worker->profiling)
         worker->traffic.access(*worker, pc, is_shared ? shared : global, size, write, is_shared);
+    if (worker->sanitizing) check_order(*worker, pc, is_shared ? shared : global, size, write, is_shared);
 }
 
 static void access_range(const void *address, size_t bytes, bool write, uintptr_t pc) {
@@ -92,6 +103,7 @@ static void access_range(const void *address, size_t bytes, bool write, uintptr_
     worker->counters.bytes[is_shared][write] += bytes;
     check_bytes(*worker, pointer, is_shared ? worker->shared.state + shared : arena_state + global, bytes,
                 write, pc);
+    if (worker->sanitizing) check_order(*worker, pc, is_shared ? shared : global, bytes, write, is_shared);
     for (size_t at = 0; worker->profiling && at < bytes;
          at += 16)  // a struct is copied in pieces of 16 bytes
         worker->traffic.access(*worker, pc, (is_shared ? shared : global) + at,
@@ -123,11 +135,14 @@ void atomic_access(const void *address, size_t bytes, const char *file, int line
                        format("%s: atomic of %zu bytes%s, %s",
                               state[i] == memory_outside ? "out of bounds" : "unwritten memory", bytes,
                               where.c_str(), describe_address(*worker, uintptr_t(pointer + i)).c_str()));
+    if (worker->sanitizing && is_shared)
+        worker->races.access(*worker, PC, shared, bytes, true, true);
+    else if (worker->sanitizing)
+        global_race_atomic(*worker, global);
 }
 
 }  // namespace simt
 
-#define PC reinterpret_cast<uintptr_t>(__builtin_return_address(0))
 #define HOOKS(size)                                                                                          \
     void __tsan_read##size(void *p) { simt::access<size, false, true>(p, PC); }                              \
     void __tsan_write##size(void *p) { simt::access<size, true, true>(p, PC); }                              \

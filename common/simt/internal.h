@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "include/cuda_runtime.h"
+#include "races.h"
 #include "traffic.h"
 
 namespace simt {
@@ -67,6 +68,7 @@ struct Barrier {
     int expected =
         0;  // threads it takes; 0: none came yet, -1: all threads of the block that have not exited
     std::vector<int> waiters;
+    std::vector<uint32_t> seen;  // what those that came had seen of each other's accesses (races.h)
 };
 
 // ---- Shared memory of the block that a worker runs (shared.cpp) ----
@@ -109,7 +111,7 @@ struct LaunchState {
     std::atomic<unsigned long long> next_block{0};
     std::atomic<bool> stopped{false};
     uint64_t schedule = 0;
-    bool profiling = false;
+    bool profiling = false, sanitizing = false;
     struct simt_launch_stats stats = {};
 };
 
@@ -151,6 +153,8 @@ struct Worker {
     Counters counters;
     bool profiling = false;  // accesses go to traffic as well
     Traffic traffic;
+    bool sanitizing = false;  // accesses go to races as well
+    SharedRaces races;
 };
 
 // The worker of this OS thread while it runs a block, else null (host code runs).
@@ -171,6 +175,7 @@ std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)
 std::string source_position(uintptr_t pc);
 // The same for many addresses with one look-up program.
 std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs);
+uintptr_t load_address();  // of the program, relative to the addresses that it was linked for
 std::string short_path(const char *file);
 std::string describe_waits(Worker &worker);
 void set_error(cudaError_t error, bool sticky);
@@ -181,6 +186,7 @@ extern char *arena;  // start of the address range that holds all device memory,
 extern uint8_t *arena_state;  // MemoryState of each of its bytes
 extern size_t arena_bytes;    // its length
 bool arena_ready();
+size_t arena_used();  // offset past everything that was ever allocated
 // "64 bytes past the end of K (4096 bytes)", or what else the address is.
 std::string describe_address(const Worker &worker, uintptr_t address);
 

@@ -154,6 +154,8 @@ bool arena_ready() {
     return false;
 }
 
+size_t arena_used() { return arena_top; }
+
 bool is_global(const void *pointer) { return in_arena(pointer); }
 
 static std::string describe_device_address(size_t offset) {

@@ -24,7 +24,8 @@ namespace simt {
 namespace {
 
 uint64_t schedule = 0;
-bool profiling = false;
+bool profiling = false, sanitizing = false;
+int races_found = 0;
 std::map<const void *, size_t> optin_shared;  // kernel -> what cudaFuncSetAttribute allowed
 std::mutex launch_mutex;                      // one grid at a time, as in one stream
 
@@ -62,6 +63,7 @@ unsigned long long nth_block(const LaunchState &launch, unsigned long long i) {
 void take_blocks(Worker &worker, LaunchState &launch) {
     worker.counters = Counters();
     worker.profiling = launch.profiling;
+    worker.sanitizing = launch.sanitizing;
     for (unsigned long long i; !launch.stopped && (i = launch.next_block++) < launch.blocks;)
         run_block(worker, launch, nth_block(launch, i));
 }
@@ -229,6 +231,8 @@ void launch(const Launch &what) {
     state.shared_limit = shared_limit;
     state.schedule = schedule;
     state.profiling = profiling;
+    state.sanitizing = sanitizing;
+    if (sanitizing) global_races_begin_launch();
     state.stats.kernel = "?";
     state.stats.kernel_file = what.file;
     state.stats.line = what.line;
@@ -238,6 +242,7 @@ void launch(const Launch &what) {
     pool().clear_errors();
     pool().run(state);
     state.stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (sanitizing) races_found += print_races();
     if (state.stopped) {
         // What the runtime refuses at launch does not break the context; what a running kernel does, does.
         error = pool().error();
@@ -267,6 +272,14 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 
 void simt_set_schedule(uint64_t seed) { schedule = seed; }
 void simt_set_profiling(int on) { profiling = on != 0; }
+
+void simt_set_sanitizing(int on) { sanitizing = on != 0; }
+
+int simt_take_races(void) {
+    int count = races_found;
+    races_found = 0;
+    return count;
+}
 
 int simt_take_launch_stats(struct simt_launch_stats *out, int max) {
     std::lock_guard<std::mutex> lock(launch_mutex);

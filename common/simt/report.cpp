@@ -27,15 +27,17 @@ std::string short_path(const char *file) {
     return slash ? slash + 1 : file;
 }
 
-// How far the program is loaded from where it was linked.
-static uintptr_t load_address() {
-    uintptr_t address = 0;
-    dl_iterate_phdr(
-        [](dl_phdr_info *info, size_t, void *result) {
-            *static_cast<uintptr_t *>(result) = info->dlpi_addr;
-            return 1;  // the first is the program itself
-        },
-        &address);
+uintptr_t load_address() {
+    static const uintptr_t address = [] {
+        uintptr_t found = 0;
+        dl_iterate_phdr(
+            [](dl_phdr_info *info, size_t, void *result) {
+                *static_cast<uintptr_t *>(result) = info->dlpi_addr;
+                return 1;  // the first is the program itself
+            },
+            &found);
+        return found;
+    }();
     return address;
 }
 

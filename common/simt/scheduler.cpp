@@ -105,6 +105,12 @@ static void try_barrier(Worker &worker, int id) {
             worker.fibers[thread].voters = barrier.arrived;
         }
     }
+    if (worker.sanitizing) {
+        if (barrier.expected < 0) worker.races.all_met();
+        for (int thread : barrier.waiters)
+            if (barrier.expected > 0) worker.races.learn_from(barrier.seen, thread);
+        barrier.seen.clear();
+    }
     for (int thread : barrier.waiters) {
         // The first of a warp in the list stands for it: whole warps wait at a barrier.
         if (worker.profiling && worker.fibers[size_t(thread)].lane == 0)
@@ -136,6 +142,7 @@ static void wait_at_barrier(Worker &worker, int id, const WaitPoint &where) {
     Barrier &barrier = worker.barriers[id];
     Fiber &me = *worker.current;
     me.wait = where;
+    if (worker.sanitizing && barrier.expected > 0) worker.races.add_to(barrier.seen, me.thread);
     barrier.waiters.push_back(me.thread);
     barrier.arrived++;
     me.blocked = true;
@@ -178,11 +185,21 @@ void named_barrier_sync(int id, int threads, const char *file, int line) {
 void named_barrier_arrive(int id, int threads, const char *file, int line) {
     Worker &worker = *current_worker;
     check_named_barrier(worker, id, threads, file, line);
+    if (worker.sanitizing) worker.races.add_to(worker.barriers[id].seen, worker.current->thread);
     worker.barriers[id].arrived++;
     try_barrier(worker, id);
 }
 
 // ---- Warp collectives ----
+
+// __syncwarp, unlike the other collectives, orders memory: among the lanes that met, and those of the mask
+// that returned.
+static void order_warp(Worker &worker, const Warp &warp, int number, unsigned mask) {
+    int threads[warp_size], count = 0;
+    for (unsigned rest = mask & warp.lanes; rest; rest &= rest - 1)
+        threads[count++] = number * warp_size + __builtin_ctz(rest);
+    worker.races.met(threads, count);
+}
 
 // The lanes of `mask` that a collective waits for: those that exist and have not returned.
 static unsigned needed_lanes(const Warp &warp, unsigned mask) { return mask & warp.lanes & ~warp.exited; }
@@ -218,6 +235,7 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
             arguments[other.lane] = other.collective_argument;
         }
         if (run) run(arguments, needed);
+        if (!run && worker.sanitizing) order_warp(worker, warp, me.warp, mask);
         if (worker.profiling && needed == (warp.lanes & ~warp.exited)) worker.traffic.warp_met(me.warp);
         warp.arrived &= ~needed;
         for (unsigned rest = needed & ~(1u << me.lane); rest; rest &= rest - 1)
@@ -239,6 +257,7 @@ static void lane_exited(Worker &worker, Fiber &fiber) {
         Fiber &first = lanes[__builtin_ctz(waiting)];
         unsigned needed = needed_lanes(warp, first.collective_mask);
         if ((warp.arrived & needed) != needed || strcmp(first.wait.what, "__syncwarp")) continue;
+        if (worker.sanitizing) order_warp(worker, warp, fiber.warp, first.collective_mask);
         warp.arrived &= ~needed;
         waiting &= ~needed | (1u << first.lane);
         for (unsigned rest = needed; rest; rest &= rest - 1)
@@ -358,7 +377,9 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
     for (Barrier &barrier : worker.barriers) {
         barrier.arrived = barrier.expected = 0;
         barrier.waiters.clear();
+        barrier.seen.clear();
     }
+    if (worker.sanitizing) worker.races.begin_block(worker.threads);
     create_fibers(worker, *launch.what, block);
     worker.shared.begin_block(launch.what->dynamic_shared_bytes, launch.shared_limit);
     for (int t = 0; t < worker.threads; t++)

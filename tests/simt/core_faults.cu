@@ -4,36 +4,12 @@
 #include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "common/ptx.h"
+#include "fault_capture.h"
 
 #define OK(call) CHECK((call) == cudaSuccess)
-
-// ---- catching what the backend prints ----
-
-static char message[65536];
-static int saved_stderr;
-static FILE *capture;
-
-static void begin_capture(void) {
-    fflush(stderr);
-    capture = tmpfile();
-    if (!capture) exit(1);
-    saved_stderr = dup(2);
-    dup2(fileno(capture), 2);
-}
-
-static void end_capture(void) {
-    fflush(stderr);
-    dup2(saved_stderr, 2);
-    close(saved_stderr);
-    rewind(capture);
-    size_t n = fread(message, 1, sizeof message - 1, capture);
-    message[n] = 0;
-    fclose(capture);
-}
 
 // What the launch between begin_capture and here must have left: an error code, and words in the message.
 // `line`, unless 0, must stand in it as core_faults.cu:LINE.

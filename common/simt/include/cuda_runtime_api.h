@@ -133,6 +133,10 @@ void simt_name_memory(const void *pointer, size_t bytes, const char *name);
 // order with that seed.
 void simt_set_schedule(uint64_t seed);
 
+// Whether races are looked for in the following launches (slower); each launch prints what it found.
+// simt_take_races returns how many pairs of source lines raced since the last call.
+void simt_set_sanitizing(int on);
+int simt_take_races(void);
 // Whether the following launches also count requests, sectors and wavefronts, line by line (slower).
 void simt_set_profiling(int on);
 
