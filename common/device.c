@@ -18,7 +18,7 @@ const char *bytes_text(double bytes, char text[32]) {
     static const char *const units[] = {"B", "kB", "MB", "GB"};
     int unit = 0;
     while (bytes >= 1000 && unit < 3) bytes /= 1000, ++unit;
-    snprintf(text, 32, bytes >= 1e7 ? "%.2g %s" : unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    snprintf(text, 32, bytes >= 1e12 ? "%.2g %s" : unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
     return text;
 }
 

@@ -115,7 +115,7 @@ static void launch_once(struct run *run, const struct kernel *kernel) {
 
 static int guards_intact(const struct run *run, struct result *result) {
     const struct buffer *buffers[] = {&run->q, &run->k, &run->v, &run->o, &run->lse, &run->workspace};
-    struct message why;
+    struct message why = {""};
     for (int i = 0; i < 6; ++i)
         if (buffers[i]->base && !buffer_guards_intact(buffers[i], &why)) {
             result->verdict = VERDICT_GUARD;
@@ -427,7 +427,7 @@ static int run_sweep(const struct lab *lab, const struct options *given, struct 
     report->peak_tflops = device_peak_tflops(report->device, o.dtype);
     report_print_configuration(stdout, report);
     for (int i = 0; i < lab->kernel_count; ++i) {
-        struct message what;
+        struct message what = {""};
         if (options_choose(&o, &lab->kernels[i]) &&
             preflight_kernel(&lab->kernels[i], &report->shape, INFINITY, &what) == NOT_SUPPORTED)
             printf("kernel %s does not support %s.\n", lab->kernels[i].name, what.text);

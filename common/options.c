@@ -399,7 +399,7 @@ int options_parse(int argc, char **argv, const struct lab *lab, const struct sha
         }
         if (seen[option]++ && option != OPTION_KERNEL && table[option].value)
             return fail(why, "--%s is given twice.", name);
-        if (apply(option, value, lab, o, why) != 0) return -1;
+        if (apply(option, value ? value : "", lab, o, why) != 0) return -1;
         if (o->help || o->list) return 0;
     }
     return settle(o, seen, why);

@@ -141,7 +141,7 @@ static int path_in(const char *folder, const char *name, const char *suffix, cha
 
 static int is_in(const char *folder, const char *name) {
     char path[1024];
-    struct message too_long;
+    struct message too_long = {""};
     return path_in(folder, name, "", path, sizeof path, &too_long) == 0 && access(path, F_OK) == 0;
 }
 
@@ -222,10 +222,14 @@ static int shape_from_files(const struct options *o, const struct npy file[3], s
 
 static int load_inputs(const struct options *o, struct problem *p, struct message *why) {
     struct stat info;
-    if (stat(o->load, &info) != 0)
-        return fail(why, "The folder %s of --load cannot be opened: %s.", o->load, strerror(errno));
-    if (!S_ISDIR(info.st_mode))
-        return fail(why, "%s is a file; --load takes the folder that holds q.npy, k.npy and v.npy.", o->load);
+    if (stat(o->load, &info) != 0) {
+        fail(why, "The folder %s of --load cannot be opened: %s.", o->load, strerror(errno));
+        return -1;
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        fail(why, "%s is a file; --load takes the folder that holds q.npy, k.npy and v.npy.", o->load);
+        return -1;
+    }
     struct npy file[3];
     memset(file, 0, sizeof file);
     int status = 0;

@@ -89,7 +89,7 @@ static void unpack_head(const struct attention *a, int64_t batch, int64_t kv_hea
     for (int64_t j = 0; j < a->seqlen_k; ++j) {
         unpack_row(a, a->k, batch, kv_head, j, row);
         float *lane = h->k + j / LANES * LANES * a->head_dim + j % LANES;
-        for (int c = 0; c < a->head_dim; ++c) lane[c * LANES] = row[c];
+        for (int64_t c = 0; c < a->head_dim; ++c) lane[c * LANES] = row[c];
         float *v = h->v + j * columns;
         unpack_row(a, a->v, batch, kv_head, j, v);
         for (int c = 0; c < a->head_dim; ++c) h->v_nonzero |= v[c] != 0;
@@ -237,6 +237,7 @@ static int64_t *make_chunks(const struct attention *a, const struct rows *rows, 
 double reference_bytes(const struct attention *a) {
     double total = (double)a->batch * a->heads * a->seqlen_q;
     double rows = fmin(total, fmax(REFERENCE_BUDGET / row_cost(a), MIN_SAMPLE));
+    if (rows == 0) return 0;
     return rows * 2 * (a->head_dim + 2.0) * sizeof(double) + scratch_bytes(a);
 }
 

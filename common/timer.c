@@ -45,9 +45,8 @@ struct timing timer_measure(void (*launch)(struct attention a), struct attention
     }
     if (flush) CUDA_CHECK(cudaFree(flush));
     qsort(ms, (size_t)repetitions, sizeof *ms, ascending);
-    int middle = repetitions / 2;
     struct timing t = {.low_ms = ms[repetitions / 4], .high_ms = ms[repetitions - 1 - repetitions / 4]};
-    t.median_ms = repetitions % 2 ? ms[middle] : (ms[middle - 1] + ms[middle]) / 2;
+    t.median_ms = (ms[(repetitions - 1) / 2] + ms[repetitions / 2]) / 2;
     t.repetitions = repetitions;
     return t;
 }

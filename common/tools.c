@@ -41,10 +41,10 @@ static int run_under(const char *program, const char *const *tool, int argc, cha
     if (!command) return -1;
     int n = 0;
     command[n++] = program;
-    for (int i = 0; tool[i] && i < TOOL_ARGUMENTS; ++i) command[n++] = tool[i];
+    for (int i = 0; i < TOOL_ARGUMENTS && tool[i]; ++i) command[n++] = tool[i];
     for (int i = 0; i < argc; ++i)
         if (strcmp(argv[i], without) != 0) command[n++] = argv[i];
-    for (int i = 0; extra[i] && i < SHAPE_ARGUMENTS; ++i) command[n++] = extra[i];
+    for (int i = 0; i < SHAPE_ARGUMENTS && extra[i]; ++i) command[n++] = extra[i];
     fflush(stdout);
     fflush(stderr);
     pid_t child = fork();

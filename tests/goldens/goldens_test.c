@@ -27,7 +27,7 @@ __attribute__((noreturn)) static void stop(const char *what) {
 
 static struct npy read_golden(const char *folder, const char *name, const char *tensor, enum dtype dtype) {
     char path[4096];
-    struct message why;
+    struct message why = {""};
     struct npy array;
     snprintf(path, sizeof path, "%s/%s/%s.npy", folder, name, tensor);
     if (npy_read(path, &array, &why) != 0) stop(why.text);

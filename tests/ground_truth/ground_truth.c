@@ -39,7 +39,7 @@ static void make_parents(const char *path) {
 
 int main(int argc, char **argv) {
     struct options options;
-    struct message why;
+    struct message why = {""};
     if (options_parse(argc, argv, &program, &program.on_cpu, &options, &why) != 0) return refuse(why.text);
     if (options.help || options.list) {
         options_print_help(stdout, &program, &program.on_cpu);

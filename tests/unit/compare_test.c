@@ -174,23 +174,24 @@ static void checks_that_prove_nothing(void) {
 
 // On a sample of rows the others are still looked at: written, and no NaN from finite inputs.
 static void sampled(void) {
-    int64_t index[] = {0, 7, ROWS - 1};
-    struct rows sample = {.count = 3, .total = ROWS, .index = index};
+    static int64_t index[] = {0, 7, ROWS - 1};
+    static struct rows sample = {.count = 3, .total = ROWS, .index = index};
     static double sample_expected[3 * DIM];
     reset(LAYOUT_BHSD);
-    for (int r = 0; r < 3; ++r)
+    for (int64_t r = 0; r < 3; ++r)
         memcpy(sample_expected + r * DIM, expected + index[r] * DIM, DIM * sizeof(double));
     o.rows = &sample, o.expected = o.plain = sample_expected;
     struct finding f = compare(&o);
-    EXPECT(f.verdict == VERDICT_RIGHT && f.compared == 3 * DIM && f.rows == 3 && f.rows_total == ROWS);
+    EXPECT(f.verdict == VERDICT_RIGHT && f.compared == (int64_t)3 * DIM && f.rows == 3 &&
+           f.rows_total == ROWS);
     actual[7 * DIM + 2] ^= 0x0400;
     f = compare(&o);
     EXPECT(f.verdict == VERDICT_WRONG && f.head == 1 && f.row == 2 && f.column == 2);
     reset(LAYOUT_BHSD);
     o.rows = &sample, o.expected = o.plain = sample_expected;
-    actual[11 * DIM] = 0xffff;
+    actual[(int64_t)11 * DIM] = 0xffff;
     EXPECT(compare(&o).verdict == VERDICT_UNWRITTEN);
-    actual[11 * DIM] = 0x7fff;
+    actual[(int64_t)11 * DIM] = 0x7fff;
     EXPECT(compare(&o).verdict == VERDICT_NAN);
     o.inputs_finite = 0;
     EXPECT(compare(&o).verdict == VERDICT_RIGHT);

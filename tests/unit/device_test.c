@@ -10,7 +10,7 @@ static void poke(void *at, int value) { CUDA_CHECK(cudaMemset(at, value, 1)); }
 
 int main(void) {
     struct device device;
-    struct message why;
+    struct message why = {""};
     if (device_open(&lab, &device, &why) != 0) {
         printf("%s\n", why.text);
         return LAB_SKIPPED;

@@ -180,8 +180,14 @@ int main(int argc, char **argv) {
     run("--kernel right --kernel wrong_o", LAB_WRONG, "\"verdict\": \"right\"");
     run("--kernel wrong_o --kernel right", LAB_WRONG, "\"verdict\": \"right\"");
 
-    run("--kernel too_large", LAB_USAGE, "GB of workspace");
-    run("--kernel right --kernel too_large", LAB_USAGE, "\"verdict\": \"right\"");
+    run("--kernel too_large", LAB_USAGE, NULL);
+    EXPECT(launches == 0);
+    run("--kernel right --kernel too_large", LAB_USAGE, NULL);
+    EXPECT(launches == 0);                  // refused before anything ran
+    run("", LAB_WRONG, "GB of workspace");  // nobody named it: the others run
+    run("--sweep --kernel too_large", LAB_USAGE, "GB of workspace");
+    run("--sweep --kernel right --kernel too_large", LAB_OK, "did not run");
+    run("--sweep --kernel right --heads 2147483647", LAB_USAGE, "GB of host memory");
     run("--kernel only_64 --dim 32", LAB_USAGE, NULL);
     run("--dtype bf16 --dim 64", LAB_OK, "does not support --dtype bf16");  // the others can not, one can
     run("--dtype bf16 --dim 32", LAB_USAGE, NULL);
