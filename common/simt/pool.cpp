@@ -199,15 +199,26 @@ Pool &pool() {
     return it;
 }
 
-// What the runtime refuses before anything runs; the error codes are those of CUDA 13.
-cudaError_t check_configuration(const Launch &what, size_t shared_limit) {
-    unsigned long long threads = 1ull * what.block.x * what.block.y * what.block.z;
-    if (!what.grid.x || !what.grid.y || !what.grid.z || what.grid.x > 0x7fffffffu || what.grid.y > 65535 ||
-        what.grid.z > 65535)
-        return cudaErrorInvalidValue;
-    if (threads == 0 || threads > max_threads_per_block || what.block.z > 64) return cudaErrorInvalidValue;
-    if (what.dynamic_shared_bytes > shared_limit) return cudaErrorInvalidValue;
-    return cudaSuccess;
+// What the runtime refuses before anything runs, with the reason; empty if it accepts. CUDA 13 calls all of
+// it cudaErrorInvalidValue.
+std::string refusal(const Launch &what, size_t shared_limit) {
+    const dim3 &grid = what.grid, &block = what.block;
+    unsigned long long threads = 1ull * block.x * block.y * block.z;
+    if (!grid.x || !grid.y || !grid.z || threads == 0)
+        return format("grid (%u,%u,%u) of blocks (%u,%u,%u) is empty", grid.x, grid.y, grid.z, block.x,
+                      block.y, block.z);
+    if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+        return format("grid (%u,%u,%u) is too large: x goes to 2147483647, y and z to 65535", grid.x, grid.y,
+                      grid.z);
+    if (threads > max_threads_per_block || block.z > 64)
+        return format("block (%u,%u,%u) has %llu threads: at most %d, and z at most 64", block.x, block.y,
+                      block.z, threads, max_threads_per_block);
+    if (what.dynamic_shared_bytes > shared_limit)
+        return format(
+            "%zu bytes of dynamic shared memory, and the kernel may use %zu: cudaFuncSetAttribute with "
+            "cudaFuncAttributeMaxDynamicSharedMemorySize raises that to %zu",
+            what.dynamic_shared_bytes, shared_limit, shared_optin_bytes);
+    return "";
 }
 
 }  // namespace
@@ -220,8 +231,13 @@ void launch(const Launch &what) {
     size_t shared_limit = shared_default_bytes;
     auto optin = optin_shared.find(what.kernel);
     if (optin != optin_shared.end()) shared_limit = std::max(shared_limit, optin->second);
-    cudaError_t error = check_configuration(what, shared_limit);
-    if (error != cudaSuccess) return set_error(error, false);
+    std::string reason = refusal(what, shared_limit);
+    if (!reason.empty()) {
+        fflush(stdout);
+        fprintf(stderr, "simt: the launch at %s:%d is refused: %s\n", short_path(what.file).c_str(),
+                what.line, reason.c_str());
+        return set_error(cudaErrorInvalidValue, false);
+    }
     arena_ready();  // so that hooks know the range even if nothing was allocated
 
     LaunchState state;
@@ -245,7 +261,7 @@ void launch(const Launch &what) {
     if (sanitizing) races_found += print_races();
     if (state.stopped) {
         // What the runtime refuses at launch does not break the context; what a running kernel does, does.
-        error = pool().error();
+        cudaError_t error = pool().error();
         set_error(error, error != cudaErrorInvalidValue && error != cudaErrorLaunchOutOfResources);
     }
     finished_launches.push_back({state.stats, pool().take_sites(), {}});

@@ -62,7 +62,10 @@ std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs) {
                 continue;
             }
             if (next == 0 || next > pcs.size()) continue;
-            std::string frame(text, strcspn(text, " \n")), &position = positions[next - 1];
+            std::string frame(text, strcspn(text, "\n"));
+            std::string &position = positions[next - 1];
+            size_t note = frame.rfind(" (discriminator");
+            if (note != std::string::npos) frame.resize(note);
             size_t colon = frame.rfind(':');
             bool in_kernel =
                 colon != std::string::npos && colon >= 3 && frame.compare(colon - 3, 3, ".cu") == 0;

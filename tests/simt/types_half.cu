@@ -200,8 +200,11 @@ template <class T> static void check_scalar(const struct format *f) {
         CHECK(r->toward_zero == expected_directed(f, (double)floats[i], 0));
         CHECK(r->down == expected_directed(f, (double)floats[i], -1));
         CHECK(r->up == expected_directed(f, (double)floats[i], 1));
-        // cvt.rn.f16.f64 has a NaN of its own.
-        CHECK(r->from_double == (isnan(doubles[i]) && f == &fp16 ? 0x7e00 : slow_round(f, doubles[i])));
+        // The conversion from double has NaNs of its own (the header for GPUs before sm_90 does it by
+        // software).
+        unsigned nan_of_double = f == &fp16 ? 0x7e00 : 0x7fc0;
+        if (!CHECK(r->from_double == (isnan(doubles[i]) ? nan_of_double : slow_round(f, doubles[i]))))
+            fprintf(stderr, "    %s from %a: 0x%04x\n", f->name, doubles[i], r->from_double);
         int ordered = relation_bits(x, y, 0), unordered = relation_bits(x, y, 1);
         int operators = (ordered & ~2) | (unordered & 2);  // the operator != holds for a NaN
         CHECK(r->relations == (unsigned)(operators | ordered << 6 | unordered << 12));

@@ -186,7 +186,8 @@ int main(int argc, char **argv) {
     EXPECT(launches == 0);                  // refused before anything ran
     run("", LAB_WRONG, "GB of workspace");  // nobody named it: the others run
     run("--sweep --kernel too_large", LAB_USAGE, "GB of workspace");
-    run("--sweep --kernel right --kernel too_large", LAB_OK, "did not run");
+    // On a GPU the sweep goes on to lengths of which "right" computes a sample only.
+    if (ON_CPU) run("--sweep --kernel right --kernel too_large", LAB_OK, "did not run");
     run("--sweep --kernel right --heads 2147483647", LAB_USAGE, "GB of host memory");
     run("--kernel only_64 --dim 32", LAB_USAGE, NULL);
     run("--dtype bf16 --dim 64", LAB_OK, "does not support --dtype bf16");  // the others can not, one can
