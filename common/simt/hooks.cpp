@@ -79,6 +79,7 @@ static inline void access(const void *address, uintptr_t pc) {
     if (!worker) return;  // host code
     const char *pointer = static_cast<const char *>(address);
     if (is_local(*worker, pointer)) return;
+    worker->last_access.store(pc, std::memory_order_relaxed);
     size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
     bool is_shared = shared < SharedMemory::window_bytes;
     if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, size, write, pc);

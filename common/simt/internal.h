@@ -153,7 +153,8 @@ struct Worker {
     Counters counters;
     bool profiling = false;  // accesses go to traffic as well
     Traffic traffic;
-    bool sanitizing = false;  // accesses go to races as well
+    std::atomic<uintptr_t> last_access{0};  // where in the code; for the note that a launch takes long
+    bool sanitizing = false;                // accesses go to races as well
     SharedRaces races;
 };
 

@@ -70,7 +70,7 @@ void take_blocks(Worker &worker, LaunchState &launch) {
 
 class Pool {
   public:
-    Pool() {
+    Pool() : watcher([this] { watch(); }) {
         int count = core_count();
         workers.emplace_back(new Worker);
         for (int i = 1; i < count; i++) {
@@ -85,11 +85,14 @@ class Pool {
             quit = true;
         }
         wake.notify_all();
+        watch_wake.notify_all();
         for (std::thread &thread : threads) thread.join();
+        watcher.join();
     }
 
     void run(LaunchState &launch) {
         bool alone = launch.blocks == 1 || threads.empty();
+        set_watched(&launch);
         if (!alone) {
             {
                 std::lock_guard<std::mutex> lock(mutex);
@@ -105,6 +108,7 @@ class Pool {
             done.wait(lock, [this] { return busy == 0; });
             job = nullptr;
         }
+        set_watched(nullptr);
         for (size_t i = 0; i < (alone ? 1 : workers.size()); i++) {
             const Worker &worker = *workers[i];
             launch.stats.global_read_bytes += worker.counters.bytes[0][0];
@@ -158,6 +162,42 @@ class Pool {
         }
     }
 
+    void set_watched(const LaunchState *launch) {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            watched = launch;
+            watched_number++;
+        }
+        watch_wake.notify_all();
+    }
+
+    // Says where a launch is that takes long: an endless loop looks like a hang, and so does a shape that is
+    // too much for a simulation. After 20 s, then 60 s, 180 s and so on.
+    void watch() {
+        std::unique_lock<std::mutex> lock(mutex);
+        for (;;) {
+            watch_wake.wait(lock, [this] { return quit || watched; });
+            if (quit) return;
+            unsigned long long number = watched_number;
+            auto start = std::chrono::steady_clock::now();
+            for (int seconds = 20;; seconds *= 3) {
+                bool over = watch_wake.wait_until(lock, start + std::chrono::seconds(seconds),
+                                                  [&] { return quit || watched_number != number; });
+                if (over) break;
+                const Launch &what = *watched->what;
+                unsigned long long begun = std::min<unsigned long long>(watched->next_block, watched->blocks);
+                uintptr_t pc = 0;
+                for (const auto &worker : workers)
+                    if (!pc) pc = worker->last_access.load(std::memory_order_relaxed);
+                std::string where = pc ? ", last seen at " + source_position(pc) : "";
+                fprintf(stderr,
+                        "simt: the launch at %s:%d has been running for %d s: %llu of %llu blocks begun%s\n",
+                        short_path(what.file).c_str(), what.line, seconds, begun, watched->blocks,
+                        where.c_str());
+            }
+        }
+    }
+
     std::vector<std::unique_ptr<Worker>> workers;
     std::vector<std::thread> threads;
     std::mutex mutex;
@@ -166,6 +206,10 @@ class Pool {
     unsigned long long generation = 0;
     int busy = 0;
     bool quit = false;
+    const LaunchState *watched = nullptr;  // the launch that runs
+    unsigned long long watched_number = 0;
+    std::condition_variable watch_wake;
+    std::thread watcher;  // the last member: it uses the others
 };
 
 // Sites by source line, the worst first: most wavefronts and sectors above the ideal.
