@@ -62,6 +62,7 @@ unsigned long long nth_block(const LaunchState &launch, unsigned long long i) {
 
 void take_blocks(Worker &worker, LaunchState &launch) {
     worker.counters = Counters();
+    worker.entered = false;  // also if no block is left for this worker
     worker.profiling = launch.profiling;
     worker.sanitizing = launch.sanitizing;
     for (unsigned long long i; !launch.stopped && (i = launch.next_block++) < launch.blocks;)
@@ -116,7 +117,7 @@ class Pool {
             launch.stats.shared_read_bytes += worker.counters.bytes[1][0];
             launch.stats.shared_write_bytes += worker.counters.bytes[1][1];
             launch.stats.context_switches += worker.counters.switches;
-            if (worker.counters.switches || worker.entered) launch.stats.kernel = worker.kernel_name;
+            if (worker.entered) launch.stats.kernel = worker.kernel_name;
         }
     }
 

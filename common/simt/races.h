@@ -56,7 +56,7 @@ class SharedRaces {
     std::vector<uint32_t> row_generation;  // a row of an older generation starts anew
     Cell *cells = nullptr;                 // of the window, two bytes each
     uint32_t *reads = nullptr;             // [thread][cell]: epochs of reads, where a cell has many readers
-    size_t reads_bytes = 0, lowest = SIZE_MAX, highest = 0;
+    size_t reads_bytes = 0;
 };
 
 // Races between blocks in device memory: blocks are never ordered within a launch, except through atomics.
