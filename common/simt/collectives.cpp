@@ -8,15 +8,18 @@ static ShuffleArgument &lane_argument(void *const lane[32], int i) {
     return *static_cast<ShuffleArgument *>(lane[i]);
 }
 
-// Every lane's result is the value of the lane that `choose` names, if that one takes part; else its own
-// value.
+// What a lane reads from one that does not take part: undefined on a GPU; here NaN as a float and -1 as an
+// integer.
+constexpr uint64_t undefined_value = ~uint64_t(0);
+
+// Every lane's result is the value of the lane that `choose` names.
 template <class Choose> static void shuffle(void *const lane[32], unsigned mask, Choose choose) {
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         int i = __builtin_ctz(rest);
         ShuffleArgument &mine = lane_argument(lane, i);
         int width = mine.width, segment = i & ~(width - 1);
         int source = choose(i, segment, width, mine.selector);
-        mine.result = mask >> source & 1 ? lane_argument(lane, source).value : mine.value;
+        mine.result = mask >> source & 1 ? lane_argument(lane, source).value : undefined_value;
     }
 }
 

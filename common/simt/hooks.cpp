@@ -34,13 +34,22 @@ template <size_t size> static inline bool all_written(const uint8_t *state) {
 }
 
 // The first byte that is outside or, for a read, unwritten stops the block; a write makes the rest written.
+//
+// A wide read may be the copy of a struct, whose padding nobody writes. So of an access wider than a word, a
+// word counts as written if any of its bytes is; and the copy of a range (`words` is false) needs only some
+// that are.
 static __attribute__((noinline)) void check_bytes(Worker &worker, const char *pointer, uint8_t *state,
-                                                  size_t bytes, bool write, uintptr_t pc) {
-    for (size_t i = 0; i < bytes; i++) {
-        if (state[i] == memory_outside)
-            stop_access(worker, pointer + i, bytes, write, "out of bounds", cudaErrorIllegalAddress, pc);
-        if (!write && state[i] == memory_unwritten)
-            stop_access(worker, pointer + i, bytes, write, "unwritten memory", cudaErrorLaunchFailure, pc);
+                                                  size_t bytes, bool write, uintptr_t pc, bool words = true) {
+    size_t unit = !words ? bytes : bytes > 4 ? 4 : 1;
+    for (size_t from = 0; from < bytes; from += unit) {
+        bool written = false;
+        for (size_t i = from; i < std::min(from + unit, bytes); i++) {
+            if (state[i] == memory_outside)
+                stop_access(worker, pointer + i, bytes, write, "out of bounds", cudaErrorIllegalAddress, pc);
+            written |= state[i] == memory_written;
+        }
+        if (!write && !written)
+            stop_access(worker, pointer + from, bytes, write, "unwritten memory", cudaErrorLaunchFailure, pc);
     }
     if (write) memset(state, memory_written, bytes);
 }
@@ -68,6 +77,12 @@ static __attribute__((noinline)) void check_order(Worker &worker, uintptr_t pc, 
         global_race_access(worker, pc, offset, bytes, write);
 }
 
+static inline void count_access(Worker &worker, uintptr_t pc, size_t offset, unsigned bytes, bool write,
+                                bool is_shared) {
+    AccessKind kind = write ? AccessKind::store : AccessKind::load;
+    worker.traffic.access(worker, {pc, nullptr, 0, bytes, kind, is_shared}, offset);
+}
+
 // Whether the running thread's own stack holds the address: local memory.
 static inline bool is_local(const Worker &worker, const char *pointer) {
     return size_t(pointer - worker.current->stack) < stack_bytes;
@@ -89,7 +104,7 @@ static inline void access(const void *address, uintptr_t pc) {
     uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
     if (!all_written<size>(state)) check_bytes(*worker, pointer, state, size, write, pc);
     if (worker->profiling)
-        worker->traffic.access(*worker, pc, is_shared ? shared : global, size, write, is_shared);
+        count_access(*worker, pc, is_shared ? shared : global, size, write, is_shared);
     if (worker->sanitizing) check_order(*worker, pc, is_shared ? shared : global, size, write, is_shared);
 }
 
@@ -103,12 +118,12 @@ static void access_range(const void *address, size_t bytes, bool write, uintptr_
     if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, bytes, write, pc);
     worker->counters.bytes[is_shared][write] += bytes;
     check_bytes(*worker, pointer, is_shared ? worker->shared.state + shared : arena_state + global, bytes,
-                write, pc);
+                write, pc, false);
     if (worker->sanitizing) check_order(*worker, pc, is_shared ? shared : global, bytes, write, is_shared);
     for (size_t at = 0; worker->profiling && at < bytes;
          at += 16)  // a struct is copied in pieces of 16 bytes
-        worker->traffic.access(*worker, pc, (is_shared ? shared : global) + at,
-                               unsigned(std::min<size_t>(16, bytes - at)), write, is_shared);
+        count_access(*worker, pc, (is_shared ? shared : global) + at,
+                     unsigned(std::min<size_t>(16, bytes - at)), write, is_shared);
 }
 
 // An atomic reads and writes; it is named by file and line, since it is called from the kernel directly.
@@ -136,6 +151,9 @@ void atomic_access(const void *address, size_t bytes, const char *file, int line
                        format("%s: atomic of %zu bytes%s, %s",
                               state[i] == memory_outside ? "out of bounds" : "unwritten memory", bytes,
                               where.c_str(), describe_address(*worker, uintptr_t(pointer + i)).c_str()));
+    if (worker->profiling)
+        worker->traffic.access(*worker, {0, file, line, unsigned(bytes), AccessKind::atomic, is_shared},
+                               is_shared ? shared : global);
     if (worker->sanitizing && is_shared)
         worker->races.access(*worker, PC, shared, bytes, true, true);
     else if (worker->sanitizing)

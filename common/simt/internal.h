@@ -42,6 +42,8 @@ struct WaitPoint {
     const char *file = nullptr;
     int line = 0;
     int barrier = -1;
+    const void *site =
+        nullptr;  // __syncthreads: the call in the kernel's code, which tells two on one line apart
 };
 
 struct Fiber {
@@ -179,6 +181,10 @@ std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs);
 uintptr_t load_address();  // of the program, relative to the addresses that it was linked for
 std::string short_path(const char *file);
 std::string describe_waits(Worker &worker);
+std::string stack_overflow_text();
+// Makes this OS thread report what would otherwise kill the program: a stack that overflows, a division by
+// zero.
+void catch_signals();
 void set_error(cudaError_t error, bool sticky);
 cudaError_t sticky_error();
 

@@ -20,7 +20,7 @@ size_t arena_bytes = 0;
 namespace {
 
 constexpr size_t alignment = 256;
-constexpr size_t red_zone = 256;
+constexpr size_t red_zone = 4096;
 constexpr size_t arena_start = 4096;
 constexpr size_t far_away = size_t(1)
                             << 20;  // farther than this from a buffer, an address has nothing to do with it

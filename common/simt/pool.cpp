@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -61,6 +62,7 @@ unsigned long long nth_block(const LaunchState &launch, unsigned long long i) {
 }
 
 void take_blocks(Worker &worker, LaunchState &launch) {
+    catch_signals();
     worker.counters = Counters();
     worker.entered = false;  // also if no block is left for this worker
     worker.profiling = launch.profiling;
@@ -123,14 +125,10 @@ class Pool {
 
     // What all workers counted in the launch, one entry for each place in the code.
     std::vector<AccessSite> take_sites() {
-        std::map<std::tuple<uintptr_t, unsigned, bool, bool>, AccessSite> sum;
+        std::map<AccessPlace, AccessSite> sum;
         for (const auto &worker : workers)
-            for (const AccessSite &it : worker->traffic.take()) {
-                AccessSite &site =
-                    sum.emplace(std::make_tuple(it.pc, it.size, it.write, it.shared), it.place())
-                        .first->second;
-                site.add(it);
-            }
+            for (const AccessSite &it : worker->traffic.take())
+                sum.emplace(it.place, AccessSite(it.place)).first->second.add(it);
         std::vector<AccessSite> result;
         for (const auto &it : sum) result.push_back(it.second);
         return result;
@@ -217,21 +215,27 @@ class Pool {
 std::vector<struct simt_line> lines_of(const std::vector<AccessSite> &sites) {
     std::vector<uintptr_t> unknown;
     for (const AccessSite &it : sites)
-        if (!positions.count(it.pc)) unknown.push_back(it.pc);
+        if (it.place.pc && !positions.count(it.place.pc)) unknown.push_back(it.place.pc);
     if (!unknown.empty()) {
         std::vector<std::string> found = source_positions(unknown);
         for (size_t i = 0; i < unknown.size(); i++) positions[unknown[i]] = found[i];
     }
-    std::map<std::tuple<std::string, unsigned, bool, bool>, AccessSite> by_line;
+    static std::set<std::string> names;  // what the lines point to
+    std::map<std::tuple<std::string, unsigned, AccessKind, bool>, AccessSite> by_line;
     for (const AccessSite &it : sites) {
-        auto key = std::make_tuple(positions[it.pc], it.size, it.write, it.shared);
-        by_line.emplace(key, it.place()).first->second.add(it);
+        const AccessPlace &at = it.place;
+        std::string position =
+            at.pc ? positions[at.pc] : short_path(at.file) + ":" + std::to_string(at.line);
+        auto key = std::make_tuple(position, at.size, at.kind, at.shared);
+        by_line.emplace(key, AccessSite(at)).first->second.add(it);
     }
     std::vector<struct simt_line> lines;
     for (const auto &entry : by_line) {
         const AccessSite &it = entry.second;
-        lines.push_back({positions[it.pc].c_str(), int(it.size), it.write, it.shared, it.accesses,
-                         it.requests, it.sectors, it.wavefronts, it.ideal});
+        const char *position = names.insert(std::get<0>(entry.first)).first->c_str();
+        lines.push_back({position, int(it.place.size), it.place.kind != AccessKind::load,
+                         it.place.shared, it.accesses, it.requests, it.sectors, it.wavefronts, it.ideal,
+                         it.place.kind == AccessKind::atomic});
     }
     std::stable_sort(lines.begin(), lines.end(), [](const struct simt_line &a, const struct simt_line &b) {
         return a.sectors + a.wavefronts - a.ideal > b.sectors + b.wavefronts - b.ideal;

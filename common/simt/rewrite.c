@@ -152,6 +152,22 @@ static void copy_newlines(size_t from, size_t to) {
         if (source[from] == '\n') fputc('\n', out);
 }
 
+// Whether a place is inside the braces of a function: of any braces but a namespace's or extern "C"'s.
+static int inside_function(size_t at) {
+    int depth = 0, open[64], opened = 0;  // for each open brace, whether it counts
+    for (size_t i = 0; i < at; i++) {
+        if (code[i] == '{' && opened < 64) {
+            size_t head = i;
+            while (head > 0 && !strchr(";{}", code[head - 1])) head--;
+            open[opened] = !contains_word(head, i, "namespace") && !contains_word(head, i, "extern");
+            depth += open[opened++];
+        } else if (code[i] == '}' && opened > 0) {
+            depth -= open[--opened];
+        }
+    }
+    return depth > 0;
+}
+
 // At `__global__` or `__device__`: copies the function's head up to and including its `{` and adds the entry
 // code. Returns where to go on. Declarations and variables are copied as they are.
 static size_t rewrite_function_head(size_t start) {
@@ -159,6 +175,11 @@ static size_t rewrite_function_head(size_t start) {
     size_t head = start;  // words before this one belong to the declaration too: static, __host__, constexpr
     while (head > 0 && !strchr(";{}", code[head - 1])) head--;
     size_t bounds_from = 0, bounds_to = 0, name_from = 0, name_to = 0, i = start;
+    for (size_t k = head; k < start; k++)  // __launch_bounds__(128) __global__ void ...
+        if (word_at(k, "__launch_bounds__")) {
+            size_t open = skip_space(k + strlen("__launch_bounds__"));
+            bounds_from = open + 1, bounds_to = match(open) - 1;
+        }
     for (;;) {
         i = skip_space(i);
         if (i >= length || strchr(";={", code[i])) {  // a variable, or something else without parameters
@@ -234,19 +255,27 @@ static size_t rewrite_shared(size_t start) {
         for (int angle = 0; name_to < to && !(code[name_to] == '[' && angle == 0);) {
             if (code[name_to] == '<') angle++;
             if (code[name_to] == '>' && angle > 0) angle--;
-            name_to = code[name_to] == '(' ? match(name_to) : name_to + 1;
+            name_to = strchr("({", code[name_to]) ? match(name_to) : name_to + 1;
         }
         while (name_to > from && isspace((unsigned char)code[name_to - 1])) name_to--;
         size_t name_from = name_to;
         while (name_from > from && is_word(code[name_from - 1])) name_from--;
         if (name_from == name_to)
             fail(start, "cannot read this __shared__ declaration; write it as: __shared__ type name[size];");
-        if (!type_to) type_to = name_from;
+        size_t declarator = from;  // with the stars before the name; the type stands before the first one
+        if (!type_to) {
+            declarator = name_from;
+            while (declarator > from &&
+                   (isspace((unsigned char)code[declarator - 1]) || code[declarator - 1] == '*'))
+                declarator--;
+            type_to = declarator;
+        }
         int id = shared_count++;
         int n = (int)(name_to - name_from);
         fprintf(out, "struct simt_shared_%d { ", id);
         copy(type_from, type_to);
-        copy(name_from, to);
+        fputc(' ', out);
+        copy(declarator, to);
         fprintf(out, "; }; auto &%.*s = simt::shared<simt_shared_%d>(\"%.*s\").%.*s;", n, source + name_from,
                 id, n, source + name_from, n, source + name_from);
         from = to + 1;
@@ -257,6 +286,8 @@ static size_t rewrite_shared(size_t start) {
 // extern __shared__ T name[];  becomes  T *const name = (T *)simt::dynamic_shared("name", ...);
 static size_t rewrite_dynamic_shared(size_t start, size_t shared) {
     size_t i = skip_space(shared + strlen("__shared__"));
+    if (!inside_function(start))
+        fail(start, "move this declaration of dynamic shared memory into the kernel: each block has its own");
     while (word_at(i, "__align__") || word_at(i, "alignas")) {
         while (is_word(code[i])) i++;
         i = skip_space(match(skip_space(i)));
@@ -318,6 +349,9 @@ int main(int argc, char **argv) {
             i = rewrite_function_head(i);
         } else if (word_at(i, "extern") && word_at(skip_space(i + 6), "__shared__")) {
             i = rewrite_dynamic_shared(i, skip_space(i + 6));
+        } else if (word_at(i, "static") && word_at(skip_space(i + 6), "__shared__")) {
+            copy_newlines(i, skip_space(i + 6));
+            i = skip_space(i + 6);
         } else if (word_at(i, "__shared__")) {
             i = rewrite_shared(i);
         } else {

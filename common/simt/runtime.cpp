@@ -191,6 +191,8 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream) {
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) { return cudaStreamCreate(stream); }
+
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     delete stream;
     return cudaSuccess;
@@ -202,6 +204,8 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
     *event = new simt_event;
     return cudaSuccess;
 }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) { return cudaEventCreate(event); }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;

@@ -4,6 +4,7 @@
 // fiber goes on until it waits (barrier, warp collective) or ends; then the next ready one is switched to
 // directly. When none is ready and some have not ended, the block is deadlocked.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -90,7 +91,7 @@ static void try_barrier(Worker &worker, int id) {
         for (int thread : barrier.waiters) {
             const Fiber &fiber = worker.fibers[thread];
             count += fiber.predicate != 0;
-            if (fiber.wait.line != first.wait.line || fiber.wait.what != first.wait.what) {
+            if (fiber.wait.site != first.wait.site || fiber.wait.line != first.wait.line) {
                 stop_block(
                     cudaErrorLaunchFailure,
                     format("divergent barrier: thread %d waits at %s in %s:%d while thread %d waits at %s in "
@@ -162,7 +163,7 @@ int block_barrier(BarrierVote vote, int predicate, const char *what, const char 
                    what, short_path(file).c_str(), line, barrier.expected));
     barrier.expected = -1;
     me.predicate = predicate;
-    wait_at_barrier(worker, 0, WaitPoint{what, file, line, 0});
+    wait_at_barrier(worker, 0, WaitPoint{what, file, line, 0, __builtin_return_address(0)});
     switch (vote) {
     case BarrierVote::count:
         return me.vote;
@@ -179,7 +180,7 @@ int block_barrier(BarrierVote vote, int predicate, const char *what, const char 
 void named_barrier_sync(int id, int threads, const char *file, int line) {
     Worker &worker = *current_worker;
     check_named_barrier(worker, id, threads, file, line);
-    wait_at_barrier(worker, id, WaitPoint{"bar.sync", file, line, id});
+    wait_at_barrier(worker, id, WaitPoint{"bar.sync", file, line, id, nullptr});
 }
 
 void named_barrier_arrive(int id, int threads, const char *file, int line) {
@@ -214,7 +215,7 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
         stop_block(cudaErrorLaunchFailure,
                    format("%s at %s:%d: lane %d calls it with mask 0x%08x, which leaves it out", what,
                           short_path(file).c_str(), line, me.lane, mask));
-    me.wait = WaitPoint{what, file, line, -1};
+    me.wait = WaitPoint{what, file, line, -1, nullptr};
     me.collective_mask = mask;
     me.collective_argument = argument;
     warp.arrived |= 1u << me.lane;
@@ -319,6 +320,13 @@ void kernel_entry(const char *name, const char *file, int line, int max_threads,
                 worker.threads));
 }
 
+// The lowest page of each stack is closed, so that a stack that overflows is a fault (faults.cpp) and no
+// other thread's data. Where the system runs out of mappings, the canary above it still tells afterwards.
+static size_t guard_bytes() {
+    static const size_t page = size_t(sysconf(_SC_PAGESIZE));
+    return page;
+}
+
 static char *reserve_stacks(Worker &worker) {
     if (worker.stacks_count < size_t(worker.threads)) {
         if (worker.stacks) munmap(worker.stacks, worker.stacks_count * stack_bytes);
@@ -330,13 +338,15 @@ static char *reserve_stacks(Worker &worker) {
             exit(1);
         }
         worker.stacks = static_cast<char *>(memory);
+        for (size_t i = 0; i < worker.stacks_count; i++)
+            if (mprotect(worker.stacks + i * stack_bytes, guard_bytes(), PROT_NONE)) break;
     }
     return worker.stacks;
 }
 
-// Just above the lowest byte that a fiber may use; the word there changes when its stack overflows.
+// Just above the lowest page; the word there changes when the stack overflows.
 static uint64_t &stack_canary(Worker &worker, int thread) {
-    return *reinterpret_cast<uint64_t *>(worker.stacks + size_t(thread) * stack_bytes);
+    return *reinterpret_cast<uint64_t *>(worker.stacks + size_t(thread) * stack_bytes + guard_bytes());
 }
 constexpr uint64_t canary = 0x5109'ca7e'0f57'ac4bull;
 
@@ -397,8 +407,7 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
         if (stack_canary(worker, t) != canary) {
             worker.current = &worker.fibers[size_t(t)];
             worker.fault.error = cudaErrorIllegalAddress;
-            worker.fault.text =
-                format("local memory overflow: a thread used more than %zu KB of stack", stack_bytes / 1024);
+            worker.fault.text = stack_overflow_text();
         }
     if (worker.profiling) worker.traffic.block_ended(worker);
     if (worker.fault.error != cudaSuccess) {

@@ -48,8 +48,7 @@ void SharedMemory::begin_block(size_t dynamic, size_t limit) {
 void *SharedMemory::variable(const void *site, const char *name, size_t bytes, size_t alignment) {
     for (const SharedVariable &it : variables)
         if (it.site == site) return base + it.offset;
-    size_t offset =
-        round_up(used_bytes ? used_bytes + red_zone_bytes : 0, std::max(alignment, red_zone_bytes));
+    size_t offset = round_up(used_bytes + red_zone_bytes, std::max(alignment, red_zone_bytes));
     static_bytes = round_up(static_bytes, alignment) + bytes;
     if (static_bytes > shared_default_bytes)
         stop_block(cudaErrorInvalidValue,

@@ -5,29 +5,40 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 namespace simt {
 
 struct Worker;
 
-// One load or store in a kernel's code, and what it did.
+enum class AccessKind : uint8_t { load, store, atomic };
+
+// One load, store or atomic in a kernel's code.
+struct AccessPlace {
+    uintptr_t pc;      // return address of the hook: names the line; 0 for an atomic
+    const char *file;  // of an atomic, which comes through a function that is not inlined; else null
+    int line;
+    unsigned size;
+    AccessKind kind;
+    bool shared;
+
+    auto key() const { return std::tie(pc, file, line, size, kind, shared); }
+    bool operator==(const AccessPlace &other) const { return key() == other.key(); }
+    bool operator<(const AccessPlace &other) const { return key() < other.key(); }
+};
+
+// What it did.
 struct AccessSite {
-    uintptr_t pc = 0;  // return address of the hook: names the line
-    unsigned size = 0;
-    bool write = false, shared = false;
+    AccessPlace place;
     unsigned long long accesses = 0;    // by single lanes
     unsigned long long requests = 0;    // by warps
     unsigned long long sectors = 0;     // global: 32 bytes each
     unsigned long long wavefronts = 0;  // shared
-    unsigned long long ideal = 0;       // the fewest sectors or wavefronts for these accesses
+    unsigned long long ideal =
+        0;  // sectors if neighbours were together, wavefronts if no bank was wanted twice
 
-    // The same place with nothing counted.
-    AccessSite place() const {
-        AccessSite it;
-        it.pc = pc, it.size = size, it.write = write, it.shared = shared;
-        return it;
-    }
+    explicit AccessSite(const AccessPlace &where) : place(where) {}
     void add(const AccessSite &other) {
         accesses += other.accesses;
         requests += other.requests;
@@ -41,7 +52,8 @@ class Traffic {
   public:
     Traffic();
     ~Traffic();
-    void access(Worker &worker, uintptr_t pc, uint64_t address, unsigned size, bool write, bool shared);
+    // One lane's; `address` is the offset in global or shared memory.
+    void access(Worker &worker, const AccessPlace &place, uint64_t address);
     void warp_met(int warp);  // all lanes of the warp are at the same place
     void block_ended(const Worker &worker);
     std::vector<AccessSite> take();  // the figures since the last call
@@ -49,10 +61,10 @@ class Traffic {
   private:
     struct Group;
     struct Track;
-    int find_site(uintptr_t pc, unsigned size, bool write, bool shared);
+    int find_site(const AccessPlace &place);
     void finish(AccessSite &site, Group &group);
 
-    std::vector<int> table;  // hash of (pc, shared) -> index into sites, -1 empty
+    std::vector<int> table;  // hash of a place -> index into sites, -1 empty
     std::vector<AccessSite> sites;
     std::vector<std::vector<std::unique_ptr<Track>>> tracks;  // [site][warp]
     std::vector<std::vector<size_t>> touched;  // [warp]: sites with accesses since the warp met

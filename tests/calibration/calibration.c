@@ -40,25 +40,31 @@ static void report(const char *name) {
                 stats.kernel);
         exit(EXIT_WRONG);
     }
-    struct counters sum[2][2] = {0};  // [shared][write]
+    enum { LOAD, STORE, ATOMIC, KINDS };
+    struct counters sum[2][KINDS] = {0};  // of global and of shared memory
     for (int i = 0; i < stats.line_count; i++) {
         const struct simt_line *line = &stats.lines[i];
-        struct counters *it = &sum[line->shared][line->write];
+        struct counters *it = &sum[line->shared][line->atomic ? ATOMIC : line->write ? STORE : LOAD];
         it->requests += (long long)line->requests;
         it->sectors += (long long)line->sectors;
         it->wavefronts += (long long)line->wavefronts;
         if (line->shared) it->conflicts += (long long)(line->wavefronts - line->ideal);
     }
-    print_counter(name, "global_load_requests", sum[0][0].requests);
-    print_counter(name, "global_load_sectors", sum[0][0].sectors);
-    print_counter(name, "global_store_requests", sum[0][1].requests);
-    print_counter(name, "global_store_sectors", sum[0][1].sectors);
-    print_counter(name, "shared_load_requests", sum[1][0].requests);
-    print_counter(name, "shared_load_wavefronts", sum[1][0].wavefronts);
-    print_counter(name, "shared_load_conflicts", sum[1][0].conflicts);
-    print_counter(name, "shared_store_requests", sum[1][1].requests);
-    print_counter(name, "shared_store_wavefronts", sum[1][1].wavefronts);
-    print_counter(name, "shared_store_conflicts", sum[1][1].conflicts);
+    print_counter(name, "global_load_requests", sum[0][LOAD].requests);
+    print_counter(name, "global_load_sectors", sum[0][LOAD].sectors);
+    print_counter(name, "global_store_requests", sum[0][STORE].requests);
+    print_counter(name, "global_store_sectors", sum[0][STORE].sectors);
+    print_counter(name, "shared_load_requests", sum[1][LOAD].requests);
+    print_counter(name, "shared_load_wavefronts", sum[1][LOAD].wavefronts);
+    print_counter(name, "shared_load_conflicts", sum[1][LOAD].conflicts);
+    print_counter(name, "shared_store_requests", sum[1][STORE].requests);
+    print_counter(name, "shared_store_wavefronts", sum[1][STORE].wavefronts);
+    print_counter(name, "shared_store_conflicts", sum[1][STORE].conflicts);
+    // As in h200.csv, only where there are any.
+    if (sum[0][ATOMIC].requests) print_counter(name, "global_atomic_requests", sum[0][ATOMIC].requests);
+    if (sum[0][ATOMIC].requests) print_counter(name, "global_atomic_sectors", sum[0][ATOMIC].sectors);
+    if (sum[1][ATOMIC].requests) print_counter(name, "shared_atomic_requests", sum[1][ATOMIC].requests);
+    if (sum[1][ATOMIC].requests) print_counter(name, "shared_atomic_wavefronts", sum[1][ATOMIC].wavefronts);
 }
 #else
 static void report(const char *name) { printf("%s\n", name); }

@@ -15,8 +15,9 @@ expect() {
 expect initial_value 2 "cannot have an initial value" "$@"
 expect open_launch 3 "<<< without >>>" "$@"
 expect no_arguments 3 "needs its arguments in parentheses" "$@"
-expect sized_dynamic 1 "dynamic shared memory; write it as" "$@"
+expect sized_dynamic 2 "dynamic shared memory; write it as" "$@"
 expect open_comment 1 "this comment never ends" "$@"
+expect file_scope_dynamic 2 "move this declaration of dynamic shared memory into the kernel" "$@"
 expect open_bracket 1 "never closed" "$@"
 "$@" "$folder/absent.cu" "$out" 2>/dev/null
 [ $? -eq 2 ] || { echo "a missing file was not refused"; failed=1; }

@@ -121,7 +121,31 @@ __global__ void load_four(const float *in, float4 *out, int shift) {
 constexpr int four_line = __LINE__ - 2;
 __global__ void read_unwritten_tail(const float4 *in, float4 *out) { out[0] = in[0]; }
 
+struct padded {
+    char letter;
+    float number;
+    short small;
+};
+// Copies a struct of which every member is written; its padding is not.
+__global__ void copy_padded(padded *data) {
+    __shared__ padded tile[32];
+    tile[threadIdx.x].letter = 'a';
+    tile[threadIdx.x].number = 2;
+    tile[threadIdx.x].small = (short)threadIdx.x;
+    __syncthreads();  // tile is written
+    data[threadIdx.x] = tile[31 - threadIdx.x];
+}
+
 static void check_vectors(void) {
+    padded *data;
+    OK(cudaMalloc(&data, 32 * sizeof(padded)));
+#ifndef __clang__  // which copies it word by word: then the padding of a word looks like half a word not
+                   // written
+    begin_capture();
+    copy_padded<<<1, 32>>>(data);
+    check_silent();
+#endif
+    OK(cudaFree(data));
     float *in;
     float4 *out;
     float host[8] = {0};
@@ -239,6 +263,15 @@ __global__ void divergent_barrier(int *out) {
 }
 constexpr int divergent_line = __LINE__ - 4;
 
+// Two barriers on one line are two barriers.
+// clang-format off
+__global__ void divergent_on_one_line(int *out) {
+    if (threadIdx.x < 32) { __syncthreads(); out[0] = 1; } else { __syncthreads(); }
+    out[threadIdx.x] = 1;
+}
+// clang-format on
+constexpr int one_line_line = __LINE__ - 4;
+
 __global__ void missing_barrier(int *out) {
     if (threadIdx.x == 3) {
         bar_sync(1, 64);
@@ -263,6 +296,11 @@ __global__ void half_returned(int *out) {
     out[threadIdx.x] = __shfl_down_sync(0xffffffffu, 1, 1u);
 }
 constexpr int half_line = __LINE__ - 2;
+
+// A lane that takes no part has nothing to give.
+__global__ void absent_lane(float *out) {
+    if (threadIdx.x < 16) out[threadIdx.x] = __shfl_xor_sync(0xffffu, 1.0f, 16);
+}
 
 __global__ void wrong_mask(int *out) { out[threadIdx.x] = __shfl_sync(0xfffffff7u, 1, 0); }
 constexpr int mask_line = __LINE__ - 1;
@@ -315,6 +353,9 @@ static void check_waiting(void) {
     check_fault(cudaErrorLaunchFailure, divergent_line, "divergent barrier: thread 0 waits at __syncthreads",
                 "block (0,0,0)");
     begin_capture();
+    divergent_on_one_line<<<1, 64>>>(out);
+    check_fault(cudaErrorLaunchFailure, one_line_line, "divergent barrier", "block (0,0,0)");
+    begin_capture();
     missing_barrier<<<1, 64>>>(out);
     check_fault(cudaErrorLaunchTimeout, missing_line, "deadlock in block (0,0,0): 64 of 64 threads",
                 "threads 3-3: bar.sync (barrier 1: 1 of 64 came)");
@@ -324,6 +365,10 @@ static void check_waiting(void) {
     begin_capture();
     half_returned<<<1, 32>>>(out);
     check_fault(cudaErrorLaunchTimeout, half_line, "deadlock", "threads 16-31: returned");
+    float host[16];
+    absent_lane<<<1, 32>>>((float *)out);
+    OK(cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 16; i++) CHECK(host[i] != host[i]);
     begin_capture();
     wrong_mask<<<1, 32>>>(out);
     check_fault(cudaErrorLaunchFailure, mask_line, "lane 3 calls it with mask 0xfffffff7", "thread (3,0,0)");

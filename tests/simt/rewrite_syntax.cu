@@ -79,6 +79,29 @@ template <class T> __global__ void __launch_bounds__(64) typed(int *out, T value
     if (threadIdx.x == 0) out[0] = (int)(values[63] + plain + (T)sizeof(T));
 }
 
+// Built-in variables where the rewriter sees no kernel or device function; bounds before __global__; odd shared variables.
+struct functor {
+    int add;
+    __device__ int operator()(int x) const { return x + add + (int)threadIdx.x; }
+};
+__host__ __device__ static inline unsigned block_size_here(void) { return blockDim.x; }
+static __device__ auto trailing(int x) -> int { return x + (int)blockIdx.x; }
+__constant__ int filled[4];
+__launch_bounds__(512) __global__ void odd_shared(int *out) {
+    static __shared__ int kept;
+    __shared__ int value, *pointer;
+    __shared__ struct { int item[2]; int count; } unnamed;
+    if (threadIdx.x == 0) {
+        kept = 1, value = 2, pointer = &value;
+        unnamed.item[1] = 3, unnamed.count = 4;
+    }
+    __syncthreads();  // thread 0 has written all of them
+    functor plus = {10};
+    if (threadIdx.x == 2)
+        out[0] = kept + *pointer + unnamed.item[1] + unnamed.count + plus(0) + (int)block_size_here() + trailing(0) +
+                 filled[3] + (int)min(threadIdx.x, blockDim.x);
+}
+
 #define LAUNCH(kernel, ...) kernel<<<1, 64, 64 * sizeof(double)>>>(__VA_ARGS__)
 
 int main(void) {
@@ -90,6 +113,12 @@ int main(void) {
     OK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost));
     CHECK(host[0] == million + 5 + 7 + 7 + 7 + 5 + 6 + 2 + 64 + 1);
     CHECK(host[1] == 0);
+    const int constants[4] = {0, 0, 0, 100};
+    OK(cudaMemcpyToSymbol(filled, constants, sizeof constants));
+    odd_shared<<<1, 512>>>(device);
+    OK(cudaGetLastError());
+    OK(cudaMemcpy(host, device, sizeof(int), cudaMemcpyDeviceToHost));
+    CHECK(host[0] == 1 + 2 + 3 + 4 + 12 + 512 + 0 + 100 + 2);
     LAUNCH(typed<float>, device, 1.5f);
     OK(cudaMemcpy(host, device, sizeof(int), cudaMemcpyDeviceToHost));
     CHECK(host[0] == 7);
@@ -97,7 +126,7 @@ int main(void) {
     OK(cudaMemcpy(host, device, sizeof(int), cudaMemcpyDeviceToHost));
     CHECK(host[0] == 28);
     OK(cudaFree(device));
-    CHECK(__LINE__ == 100);  // no line was added or lost
+    CHECK(__LINE__ == 129);  // no line was added or lost
     CHECK(text[0] == '_' && raw[0] == 'a' && quote == '"' && escaped == '\'' && on_both(1) == 2);
     return check_done();
 }

@@ -12,7 +12,8 @@
 #define F16X2_RAW __nv_bfloat162_raw
 #define F16_FROM_FLOAT bf16_from_float
 #define F16_FROM_DOUBLE bf16_from_double
-#define F16_NAN_FROM_DOUBLE 0x7fc0  // what cvt.rn.bf16.f64 makes of a NaN on an H200; all else gives 0x7fff
+// What cvt.rn.bf16.f64 makes of a NaN on an H200: it keeps the sign. All else gives 0x7fff.
+#define F16_NAN_FROM_DOUBLE static_cast<unsigned short>(__builtin_signbit(value) ? 0xffc0 : 0x7fc0)
 #define F16_TO_FLOAT float_from_bf16
 #include "simt_float16.inc"
 

@@ -104,9 +104,11 @@ cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, enum
 cudaError_t cudaMemset(void *pointer, int value, size_t bytes);
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
@@ -140,14 +142,15 @@ int simt_take_races(void);
 // Whether the following launches also count requests, sectors and wavefronts, line by line (slower).
 void simt_set_profiling(int on);
 
-// One load or store in a kernel's source and what it did in one launch, as Nsight Compute counts: a request
-// is a warp's, a sector 32 bytes of global memory, a wavefront one pass over the 32 banks of shared memory.
-// `ideal` is the fewest sectors or wavefronts that its accesses could have taken.
+// One load, store or atomic in a kernel's source and what it did in one launch, as Nsight Compute counts: a
+// request is a warp's, a sector 32 bytes of global memory, a wavefront one pass over the 32 banks of shared
+// memory. `ideal`: the sectors that the lanes would take side by side; the wavefronts without bank conflicts.
 struct simt_line {
     const char *position;  // file:line
     int bytes;             // of one lane's access
     int write, shared;
     unsigned long long accesses, requests, sectors, wavefronts, ideal;
+    int atomic;  // then `write` is 1 too; Nsight Compute counts it as neither load nor store but RED or ATOM
 };
 
 // What one launch did. Bytes count each thread's plain accesses; file and line are those of the launch.

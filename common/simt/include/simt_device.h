@@ -193,7 +193,31 @@ bool is_global(const void *pointer);
 
 using simt::operator<<;
 
-// The built-in variables are locals of each kernel and device function, so that a debugger sees them.
+namespace simt {
+
+// A built-in variable for code that simt-rewrite does not see as a kernel or device function: headers,
+// operator(), functions for both host and device. Reads as the unsigned numbers that it has as members.
+template <class Vector, Vector (*current)()> struct BuiltinIndex {
+    struct X {
+        operator unsigned() const { return current().x; }
+    } x;
+    struct Y {
+        operator unsigned() const { return current().y; }
+    } y;
+    struct Z {
+        operator unsigned() const { return current().z; }
+    } z;
+    operator Vector() const { return current(); }
+};
+
+}  // namespace simt
+
+constexpr simt::BuiltinIndex<uint3, simt::thread_in_block> threadIdx{};
+constexpr simt::BuiltinIndex<uint3, simt::block_in_grid> blockIdx{};
+constexpr simt::BuiltinIndex<dim3, simt::block_size> blockDim{};
+constexpr simt::BuiltinIndex<dim3, simt::grid_size> gridDim{};
+
+// In kernels and device functions they are locals, so that a debugger sees them.
 #define SIMT_BUILTINS                                                                                        \
     __attribute__((unused)) const uint3 threadIdx = simt::thread_in_block();                                 \
     __attribute__((unused)) const uint3 blockIdx = simt::block_in_grid();                                    \
@@ -203,16 +227,16 @@ using simt::operator<<;
     SIMT_BUILTINS;                                                                                           \
     simt::kernel_entry(name, __FILE__, __LINE__, ##__VA_ARGS__)
 
-SIMT_HIDDEN inline void __syncthreads(SIMT_HERE) {
+__forceinline__ void __syncthreads(SIMT_HERE) {
     simt::block_barrier(simt::BarrierVote::none, 0, "__syncthreads", file, line);
 }
-SIMT_HIDDEN inline int __syncthreads_count(int predicate, SIMT_HERE) {
+__forceinline__ int __syncthreads_count(int predicate, SIMT_HERE) {
     return simt::block_barrier(simt::BarrierVote::count, predicate, "__syncthreads_count", file, line);
 }
-SIMT_HIDDEN inline int __syncthreads_and(int predicate, SIMT_HERE) {
+__forceinline__ int __syncthreads_and(int predicate, SIMT_HERE) {
     return simt::block_barrier(simt::BarrierVote::all, predicate, "__syncthreads_and", file, line);
 }
-SIMT_HIDDEN inline int __syncthreads_or(int predicate, SIMT_HERE) {
+__forceinline__ int __syncthreads_or(int predicate, SIMT_HERE) {
     return simt::block_barrier(simt::BarrierVote::any, predicate, "__syncthreads_or", file, line);
 }
 SIMT_HIDDEN inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_HERE) {
@@ -292,6 +316,14 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 }
 template <class T> inline cudaError_t cudaMalloc(T **pointer, size_t bytes) {
     return simt_malloc(reinterpret_cast<void **>(pointer), bytes);
+}
+// __constant__ variables are ordinary ones here, which kernels may only read.
+template <class T>
+inline cudaError_t cudaMemcpyToSymbol(T &symbol, const void *source, size_t bytes, size_t offset = 0,
+                                      enum cudaMemcpyKind = cudaMemcpyHostToDevice) {
+    if (offset > sizeof symbol || bytes > sizeof symbol - offset) return cudaErrorInvalidValue;
+    memcpy(reinterpret_cast<char *>(const_cast<std::remove_const_t<T> *>(&symbol)) + offset, source, bytes);
+    return cudaSuccess;
 }
 template <class... Parameters>
 inline cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), enum cudaFuncAttribute attribute,

@@ -1,1 +1,3 @@
-extern __shared__ int x[4];
+__global__ void k() {
+    extern __shared__ int x[4];
+}

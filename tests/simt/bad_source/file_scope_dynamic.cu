@@ -1,0 +1,3 @@
+namespace lab {
+extern __shared__ float tile[];
+}
