@@ -11,6 +11,7 @@
 #   lab_common   common/*.c: what the labs share on the host
 #   simt         common/simt: the simulated device (cpu backend only)
 #   LAB_C_FLAGS  warnings and arithmetic of all our C11, for programs added by add_executable (tests)
+#   STRICT       option: what a .cu file leaves unused is an error, too
 #
 # ARCH names the only GPU architectures that a program is compiled for; the cpu backend ignores it.
 
@@ -35,6 +36,16 @@ else()
   set(KERNEL_OPTIMISE -O1 -g)
 endif()
 set(WARNINGS -Wall -Wextra -Werror)
+
+# All warnings are errors, but for one kind in .cu files: whoever tries something out leaves a variable or a function unused,
+# and wants to see what happens, not to tidy up first. The project's own check (.ci/run) is STRICT.
+option(STRICT "what a .cu file leaves unused is an error and not a warning" OFF)
+set(UNUSED_IS_NO_ERROR)
+if(NOT STRICT)
+  foreach(kind but-set-parameter but-set-variable const-variable function label local-typedefs parameter value variable)
+    list(APPEND UNUSED_IS_NO_ERROR -Wno-error=unused-${kind})
+  endforeach()
+endif()
 
 # C11 without contraction to fused multiply-add: the same numbers on every machine.
 set(CMAKE_C_STANDARD 11)
@@ -66,7 +77,7 @@ if(BACKEND STREQUAL "cpu")
   target_link_libraries(simt PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 
   # A load or store that the source writes is one that the instrumentation sees: nothing merged, nothing widened.
-  set(KERNEL_FLAGS ${KERNEL_OPTIMISE} ${WARNINGS} -Wno-unknown-pragmas -fsanitize=thread -fno-strict-aliasing
+  set(KERNEL_FLAGS ${KERNEL_OPTIMISE} ${WARNINGS} ${UNUSED_IS_NO_ERROR} -Wno-unknown-pragmas -fsanitize=thread -fno-strict-aliasing
       -ffp-contract=off)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     list(APPEND KERNEL_FLAGS -fno-vectorize -fno-slp-vectorize -mllvm -tsan-instrument-read-before-write=1)
@@ -121,6 +132,12 @@ if(BACKEND STREQUAL "gpu")
   # speed, so nobody would notice. warn-spills, not warn-lmem-usage: an indexed local array is a choice of the source, a
   # spill is an accident.
   set(NVCC_FLAGS -O3 -lineinfo -Xcompiler=-Wall,-Wextra "SHELL:-Werror all-warnings" -Xptxas=-warn-spills)
+  if(NOT STRICT)
+    # nvcc cannot leave one of its warnings a warning, only silence it (177: never referenced, 550: never used). What g++ has
+    # to say of the host's code remains.
+    list(JOIN UNUSED_IS_NO_ERROR "," flags)
+    list(APPEND NVCC_FLAGS "SHELL:-diag-suppress 177,550" "-Xcompiler=${flags}")
+  endif()
   set(CMAKE_CUDA_COMPILER_LAUNCHER sh "${PROJECT_SOURCE_DIR}/cmake/nvcc_strict.sh")
   get_target_property(cudart CUDA::cudart IMPORTED_LOCATION)
   get_filename_component(CMAKE_BUILD_RPATH "${cudart}" DIRECTORY)  # the toolkit is often unknown to ldconfig

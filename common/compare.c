@@ -25,6 +25,8 @@ const char *verdict_text(enum verdict verdict) {
         return "changed its inputs";
     case VERDICT_UNSTEADY:
         return "two runs differ";
+    case VERDICT_RACE:
+        return "race";
     case VERDICT_TOO_FAST:
         return "faster than the device can be";
     }

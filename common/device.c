@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+#ifndef SIMT_CPU
+#include <cuda_profiler_api.h>
+#endif
+
 // A tile of 128 rows of 128 two-byte numbers: what a kernel that forgets to check a tail reaches
 // past the end.
 enum { GUARD_BYTES = 32 * 1024, ALIGNMENT = 256 };
@@ -86,6 +90,14 @@ double device_peak_tflops(const struct device *device, enum dtype dtype) {
     return 0;
 }
 
+void device_set_counted(int on) {
+#ifdef SIMT_CPU
+    (void)on;  // the simulated device is asked directly: profile.h
+#else
+    CUDA_CHECK(on ? cudaProfilerStart() : cudaProfilerStop());
+#endif
+}
+
 // ---------------------------------------------------------------- memory
 
 static size_t with_guards(size_t bytes) {
@@ -113,12 +125,22 @@ int buffer_make(struct buffer *buffer, size_t bytes, const char *name, struct me
     buffer->base = base, buffer->data = buffer->base + GUARD_BYTES, buffer->bytes = bytes,
     buffer->name = name;
     CUDA_CHECK(cudaMemset(base, 0xff, cost));
+    buffer_set_guards(buffer);
 #ifdef SIMT_CPU
-    simt_mark_guard(buffer->base, GUARD_BYTES);
-    simt_mark_guard(buffer->base + GUARD_BYTES + bytes, cost - GUARD_BYTES - bytes);
     simt_name_memory(buffer->data, bytes, name);
 #endif
     return 0;
+}
+
+void buffer_set_guards(const struct buffer *buffer) {
+    char *behind = buffer->base + GUARD_BYTES + buffer->bytes;
+    size_t behind_bytes = with_guards(buffer->bytes) - GUARD_BYTES - buffer->bytes;
+    CUDA_CHECK(cudaMemset(buffer->base, 0xff, GUARD_BYTES));
+    CUDA_CHECK(cudaMemset(behind, 0xff, behind_bytes));
+#ifdef SIMT_CPU
+    simt_mark_guard(buffer->base, GUARD_BYTES);
+    simt_mark_guard(behind, behind_bytes);
+#endif
 }
 
 void buffer_free(struct buffer *buffer) {

@@ -42,6 +42,8 @@ struct buffer {
 
 // Returns 0, or -1 with a sentence if the device has not that much memory left.
 int buffer_make(struct buffer *buffer, size_t bytes, const char *name, struct message *why);
+// Fills the guard bands anew, after a kernel wrote into them.
+void buffer_set_guards(const struct buffer *buffer);
 void buffer_free(struct buffer *buffer);
 void buffer_poison(const struct buffer *buffer);
 void buffer_upload(const struct buffer *buffer, const void *from);
@@ -52,6 +54,9 @@ int buffer_guards_intact(const struct buffer *buffer, struct message *why);
 // Bytes that a buffer of this size takes from the device, guards and rounding included, and what it has left.
 double buffer_cost(double bytes);
 size_t device_free_bytes(void);
+
+// Whether Nsight Compute, if the program runs under it, counts the following launches. Nothing else notices.
+void device_set_counted(int on);
 
 // "512 B", "34.4 GB": decimal units, as device memory is sold and traffic is measured.
 const char *bytes_text(double bytes, char text[32]);

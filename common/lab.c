@@ -25,6 +25,7 @@ struct run {
     struct buffer q, k, v, o, lse, workspace;
     struct attention on_device;
     double left;  // bytes of device memory for workspace
+    int counted;  // 1: Nsight Compute, where the program runs under it, counts the launch
     const struct device *device;
     const struct options *options;
 };
@@ -104,9 +105,11 @@ static void launch_once(struct run *run, const struct kernel *kernel) {
     buffer_poison(&run->lse);
     buffer_poison(&run->workspace);
     // Nothing to compute is done already, and a grid of no blocks would be an error.
+    if (run->counted) device_set_counted(1);
     if (query_count(&run->on_device) > 0) kernel->launch(run->on_device);
     CUDA_CHECK(cudaGetLastError());
     CUDA_CHECK(cudaDeviceSynchronize());
+    if (run->counted) device_set_counted(0);
     buffer_download(&run->o, run->problem.host.o.data);
     buffer_download(&run->lse, run->problem.host.lse);
 }
@@ -120,6 +123,8 @@ static int guards_intact(const struct run *run, struct result *result) {
         if (buffers[i]->base && !buffer_guards_intact(buffers[i], &why)) {
             result->verdict = VERDICT_GUARD;
             snprintf(result->detail, sizeof result->detail, "it %.200s", why.text);
+            for (int j = 0; j < 6; ++j)  // the next kernel is not to blame
+                if (buffers[j]->base) buffer_set_guards(buffers[j]);
             result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
             return 0;
         }
@@ -140,6 +145,7 @@ static int inputs_intact(const struct run *run, struct result *result) {
         int same = memcmp(now, inputs[i], buffers[i]->bytes) == 0;
         free(now);
         if (same) continue;
+        buffer_upload(buffers[i], inputs[i]);  // for the kernels after this one
         result->verdict = VERDICT_INPUT;
         snprintf(result->detail, sizeof result->detail, "it changed %s, which is an input", buffers[i]->name);
         return 0;
@@ -251,6 +257,18 @@ static void time_kernel(struct run *run, const struct kernel *kernel, int repeti
 }
 
 #ifdef SIMT_CPU
+// Whether there were races since the last call. The device has printed them when the launch ended.
+static int found_races(uint64_t schedule, struct result *result) {
+    int pairs = simt_take_races();
+    if (pairs == 0) return 0;
+    result->verdict = VERDICT_RACE;
+    snprintf(result->detail, sizeof result->detail,
+             "%d %s of source lines race under --schedule %llu; the lines are printed above", pairs,
+             pairs == 1 ? "pair" : "pairs", (unsigned long long)schedule);
+    return 1;
+}
+
+// The same bits and no race, whatever the order of threads.
 static void check_schedules(struct run *run, const struct kernel *kernel, struct result *result) {
     static const uint64_t schedules[] = {0, 1, 11, 12, 13};  // ascending, descending, three random orders
     for (int i = 0; i < 5 && result->verdict == VERDICT_RIGHT; ++i) {
@@ -258,37 +276,29 @@ static void check_schedules(struct run *run, const struct kernel *kernel, struct
         snprintf(how, sizeof how, "under --schedule %llu", (unsigned long long)schedules[i]);
         simt_set_schedule(schedules[i]);
         check_again(run, kernel, how, result);
+        found_races(schedules[i], result);
     }
     simt_set_schedule(run->options->schedule);
-    if (result->verdict == VERDICT_RIGHT) printf("%s: bit-equal under five thread schedules\n", kernel->name);
+    if (result->verdict == VERDICT_RIGHT)
+        printf("%s: no races, and bit-equal, under five thread schedules\n", kernel->name);
 }
 
-static void print_traffic(struct run *run, const struct kernel *kernel) {
-    enum { MAX_LAUNCHES = 64 };
-    static struct simt_launch_stats stats[MAX_LAUNCHES];
-    simt_take_launch_stats(stats, MAX_LAUNCHES);  // forget the launches before
+// One launch more, counted. The rest of the run is not: counting is slow.
+static void count_traffic(struct run *run, const struct kernel *kernel, struct report *report) {
+    struct profile *profile = &report->profiles[report->profile_count++];
+    profile_begin(profile, kernel->name, &run->on_device);
+    profile_count(1);
     launch_once(run, kernel);
-    int launches = simt_take_launch_stats(stats, MAX_LAUNCHES);
-    if (launches > MAX_LAUNCHES) launches = MAX_LAUNCHES;
-    for (int i = 0; i < launches; ++i) {
-        const struct simt_launch_stats *s = &stats[i];
-        const char *file = strrchr(s->kernel_file, '/') ? strrchr(s->kernel_file, '/') + 1 : s->kernel_file;
-        char text[4][32];
-        printf("%s, launch at %s:%d: %llu blocks, %llu threads; global %s read, %s written; shared %s read, "
-               "%s written; %llu context switches; %.3f s\n",
-               kernel->name, file, s->line, s->blocks, s->threads,
-               bytes_text((double)s->global_read_bytes, text[0]),
-               bytes_text((double)s->global_write_bytes, text[1]),
-               bytes_text((double)s->shared_read_bytes, text[2]),
-               bytes_text((double)s->shared_write_bytes, text[3]), s->context_switches, s->seconds);
-    }
+    if (profile_take(profile) != 0) fprintf(stderr, "There is no memory left for all that was counted.\n");
+    profile_count(0);
+    profile_print(stdout, profile);
 }
 #endif
 
 // ---------------------------------------------------------------- the kernels of a run
 
 // Runs one kernel on the case: check, check again, and what else was asked for.
-static void run_kernel(struct run *run, const struct kernel *kernel, double peak_tflops,
+static void run_kernel(struct run *run, const struct kernel *kernel, struct report *report,
                        struct result *result) {
     struct message what = {""};
     const struct options *o = run->options;
@@ -306,25 +316,34 @@ static void run_kernel(struct run *run, const struct kernel *kernel, double peak
         return;
     }
     run->on_device.workspace = run->workspace.data;
+#ifdef SIMT_CPU
+    simt_set_sanitizing(o->sanitize);
+#endif
     double start = seconds_now();
+    run->counted = 1;
     launch_once(run, kernel);
+    run->counted = 0;
     double seconds = seconds_now() - start;
     if (query_count(&run->on_device) == 0) {
         result->verdict = VERDICT_EMPTY;
         result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
     } else {
         check_outputs(run, result);
+#ifdef SIMT_CPU
+        found_races(o->schedule, result);  // whatever the outputs are: a race may be why they are wrong
+#endif
         if (result->verdict == VERDICT_RIGHT && (!ON_CPU || (seconds < cheap_seconds && !o->sweep)))
             check_again(run, kernel, "on the same inputs", result);
 #ifdef SIMT_CPU
         if (result->verdict == VERDICT_RIGHT && o->sanitize) check_schedules(run, kernel, result);
-        if (result->verdict == VERDICT_RIGHT && o->profile) print_traffic(run, kernel);
+        simt_set_sanitizing(0);
+        if (result->verdict == VERDICT_RIGHT && o->profile) count_traffic(run, kernel, report);
 #endif
         int repetitions = BENCH_REPETITIONS;
         // A sweep goes on to lengths where a launch takes seconds: there, few repetitions.
         if (o->sweep && seconds * repetitions > 3) repetitions = seconds > 1 ? 1 : (int)(3 / seconds);
         if (result->verdict == VERDICT_RIGHT && (o->bench || o->sweep))
-            time_kernel(run, kernel, repetitions, peak_tflops, result);
+            time_kernel(run, kernel, repetitions, report->peak_tflops, result);
     }
     buffer_free(&run->workspace);
 }
@@ -370,7 +389,7 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
     for (int i = 0; i < lab->kernel_count && status == 0; ++i) {
         if (!options_choose(o, &lab->kernels[i])) continue;
         struct result *result = &report->results[report->count++];
-        run_kernel(&run, &lab->kernels[i], report->peak_tflops, result);
+        run_kernel(&run, &lab->kernels[i], report, result);
         if (o->save && !result->refused[0])
             status = problem_save_result(&run.problem, o->save, lab->kernels[i].name, why);
     }
@@ -413,7 +432,7 @@ static int run_length(const struct lab *lab, const struct options *o, struct rep
             made = 1;
             status = problem_reference(o, &run.problem, why);
         }
-        if (status == 0) run_kernel(&run, kernel, report->peak_tflops, result);
+        if (status == 0) run_kernel(&run, kernel, report, result);
     }
     if (made) run_free(&run);
     return status;
@@ -440,9 +459,38 @@ static int run_sweep(const struct lab *lab, const struct options *given, struct 
     return 0;
 }
 
+// ---------------------------------------------------------------- under Nsight Compute
+
+// Each chosen kernel that can run, in a process of its own under Nsight Compute. Returns a lab_exit code.
+static int run_under_profiler(int argc, char **argv, const struct lab *lab, const struct options *o,
+                              struct report *report, struct message *why) {
+    int code = LAB_OK;
+    report->shape = problem_shape(o);
+    if (o->load) {  // the files say what the shape is
+        struct problem problem;
+        if (problem_make(o, &problem, why) != 0) return usage_error(why);
+        report->shape = problem.host;
+        problem_free(&problem);
+    }
+    for (int i = 0; i < lab->kernel_count && (code == LAB_OK || code == LAB_WRONG); ++i) {
+        const struct kernel *kernel = &lab->kernels[i];
+        struct message what = {""};
+        if (!options_choose(o, kernel) ||
+            preflight_kernel(kernel, &report->shape, INFINITY, &what) != NO_OBSTACLE)
+            continue;
+        struct profile *profile = &report->profiles[report->profile_count++];
+        profile_begin(profile, kernel->name, &report->shape);
+        int status = tools_profile(argc, argv, o, profile);
+        if (status != LAB_OK) code = status;
+        profile_print(stdout, profile);
+    }
+    return code;
+}
+
 // ---------------------------------------------------------------- main
 
-static int run_all(const struct lab *lab, const struct options *o, const struct device *device) {
+static int run_all(int argc, char **argv, const struct lab *lab, const struct options *o,
+                   const struct device *device) {
     struct message why = {""};
     FILE *json = NULL;
     if (o->json && !(json = fopen(o->json, "w"))) {
@@ -451,27 +499,27 @@ static int run_all(const struct lab *lab, const struct options *o, const struct 
     }
     struct report report = {.lab = lab, .options = o, .device = device};
     report.results = calloc((size_t)lab->kernel_count * MAX_SWEEP, sizeof *report.results);
+    report.profiles = calloc((size_t)lab->kernel_count, sizeof *report.profiles);
     int code = LAB_OK;
-    if (!report.results)
+    if (!report.results || !report.profiles)
         fail(&why, "There is no memory left."), code = usage_error(&why);
+    else if (!ON_CPU && o->profile)
+        code = run_under_profiler(argc, argv, lab, o, &report, &why);
     else if ((o->sweep ? run_sweep : run_case)(lab, o, &report, &why) != 0)
         code = usage_error(&why);
     else
         code = exit_code(&report);
     if (json) {
-        int good = !report.results || report_write_json(json, &report) == 0;
+        int good = !report.results || !report.profiles || report_write_json(json, &report) == 0;
         if (fclose(json) != 0 || !good) {
             fail(&why, "%s of --json could not be written to its end: %s.", o->json, strerror(errno));
             code = usage_error(&why);
         }
     }
+    for (int i = 0; i < report.profile_count; ++i) profile_free(&report.profiles[i]);
+    free(report.profiles);
     free(report.results);
     return code;
-}
-
-static int shape_given(const struct options *o) {
-    return o->load || (o->given & (GIVEN_BATCH | GIVEN_HEADS | GIVEN_KV_HEADS | GIVEN_SEQLEN_Q |
-                                   GIVEN_SEQLEN_K | GIVEN_DIM)) != 0;
 }
 
 int lab_main(int argc, char **argv, const struct lab *lab) {
@@ -479,6 +527,11 @@ int lab_main(int argc, char **argv, const struct lab *lab) {
     struct message why = {""};
     const struct shape *shape = ON_CPU ? &lab->on_cpu : &lab->on_gpu;
     if (options_parse(argc, argv, lab, shape, &options, &why) != 0) return usage_error(&why);
+    // NVIDIA's tools slow a kernel down a thousandfold, and what they count is to be held against the cpu
+    // backend: the same shape there and here.
+    if ((options.profile || options.sanitize) &&
+        options_parse(argc, argv, lab, &lab->on_cpu, &options, &why) != 0)
+        return usage_error(&why);
     if (options.help) return options_print_help(stdout, lab, shape), LAB_OK;
     if (options.list) return options_print_list(stdout, lab), LAB_OK;
     if (!ON_CPU && options.schedule) {
@@ -496,11 +549,9 @@ int lab_main(int argc, char **argv, const struct lab *lab) {
               : options.sweep ? preflight_kernels(lab, &options, &shape_of_sweep, INFINITY, &why)
                               : preflight(lab, &options, &why);
     if (can != 0) return usage_error(&why);
-    if (!ON_CPU && options.sanitize)
-        return tools_sanitize(argc, argv, shape_given(&options) ? NULL : &lab->on_cpu);
-    if (!ON_CPU && options.profile) return tools_profile(argc, argv);
+    if (!ON_CPU && options.sanitize) return tools_sanitize(argc, argv, &options);
 #ifdef SIMT_CPU
     simt_set_schedule(options.schedule);
 #endif
-    return run_all(lab, &options, &device);
+    return run_all(argc, argv, lab, &options, &device);
 }

@@ -65,9 +65,10 @@ static const struct {
     [OPTION_SAVE] = {"save", "DIR", "write inputs, reference and every kernel's o and lse as .npy"},
     [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
     [OPTION_BENCH] = {"bench", NULL, "time the kernels that are right"},
-    [OPTION_PROFILE] = {"profile", NULL, "count memory traffic (cpu), or run under Nsight Compute (gpu)"},
+    [OPTION_PROFILE] = {"profile", NULL,
+                        "memory traffic line by line (cpu), or Nsight Compute's counters (gpu)"},
     [OPTION_SANITIZE] = {"sanitize", NULL,
-                         "five thread schedules, bit-equal results (cpu), or compute-sanitizer (gpu)"},
+                         "races, and bit-equal under five thread schedules (cpu); compute-sanitizer (gpu)"},
     [OPTION_SWEEP] = {"sweep", NULL, "memory and time over a range of N, \"does not fit\" included"},
     [OPTION_SCHEDULE] = {"schedule", "S",
                          "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed"},
@@ -420,9 +421,14 @@ void options_print_help(FILE *out, const struct lab *lab, const struct shape *sh
         snprintf(left, sizeof left, "--%s %s", table[i].name, table[i].value ? table[i].value : "");
         fprintf(out, "  %-15s %s\n", left, table[i].text);
     }
-    fprintf(out,
-            "\nDefault shape here: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d\n\nInputs:\n",
+    fprintf(out, "\nDefault shape here: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d\n",
             shape->batch, shape->heads, shape->kv_heads, shape->seqlen, shape->head_dim);
+    if (memcmp(shape, &lab->on_cpu, sizeof *shape) != 0)  // lab_main
+        fprintf(out,
+                "(with --profile or --sanitize: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d)\n",
+                lab->on_cpu.batch, lab->on_cpu.heads, lab->on_cpu.kv_heads, lab->on_cpu.seqlen,
+                lab->on_cpu.head_dim);
+    fprintf(out, "\nInputs:\n");
     for (int i = 0; i < INPUTS_COUNT; ++i)
         fprintf(out, "  %-11s %s\n", inputs_name((enum input_kind)i), inputs_purpose((enum input_kind)i));
     fprintf(

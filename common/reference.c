@@ -66,6 +66,7 @@ void rows_free(struct rows *rows) {
 struct head {
     float *k;                // [seqlen_k / LANES][head_dim][LANES]: LANES keys side by side
     float *v;                // [seqlen_k][columns], columns = head_dim rounded up to LANES
+    float *k_norm, *v_max;   // [seqlen_k]: the largest norm of a row of K, the largest |element| of V so far
     int64_t batch, kv_head;  // what is in there now; batch -1: nothing
     int v_nonzero;
 };
@@ -81,18 +82,32 @@ static void unpack_row(const struct attention *a, struct tensor t, int64_t batch
     for (int c = 0; c < a->head_dim; ++c) to[c] = (float)number_load(a->dtype, from, c);
 }
 
+// Euclidean norm of the finite elements.
+static float norm(const float *x, int count) {
+    double squares = 0;
+    for (int c = 0; c < count; ++c)
+        if (isfinite(x[c])) squares += (double)x[c] * (double)x[c];
+    return (float)sqrt(squares);
+}
+
 static void unpack_head(const struct attention *a, int64_t batch, int64_t kv_head, struct head *h,
                         float *row) {
     if (h->batch == batch && h->kv_head == kv_head) return;
     int64_t columns = round_up(a->head_dim, LANES);
     h->batch = batch, h->kv_head = kv_head, h->v_nonzero = 0;
+    float k_norm = 0, v_max = 0;
     for (int64_t j = 0; j < a->seqlen_k; ++j) {
         unpack_row(a, a->k, batch, kv_head, j, row);
         float *lane = h->k + j / LANES * LANES * a->head_dim + j % LANES;
         for (int64_t c = 0; c < a->head_dim; ++c) lane[c * LANES] = row[c];
         float *v = h->v + j * columns;
         unpack_row(a, a->v, batch, kv_head, j, v);
-        for (int c = 0; c < a->head_dim; ++c) h->v_nonzero |= v[c] != 0;
+        for (int c = 0; c < a->head_dim; ++c) {
+            h->v_nonzero |= v[c] != 0;
+            if (isfinite(v[c])) v_max = fmaxf(v_max, fabsf(v[c]));
+        }
+        h->k_norm[j] = k_norm = fmaxf(k_norm, norm(row, a->head_dim));
+        h->v_max[j] = v_max;
     }
 }
 
@@ -136,7 +151,7 @@ struct scratch {
 static double scratch_bytes(const struct attention *a) {
     double columns = (double)round_up(a->head_dim, LANES);
     double keys = (double)round_up(a->seqlen_k, LANES) + LANES;
-    double doubles = keys + columns, floats = keys * a->head_dim + keys * columns + keys + 3 * columns;
+    double doubles = keys + columns, floats = keys * a->head_dim + keys * columns + 3 * keys + 3 * columns;
     return doubles * sizeof(double) + floats * sizeof(float);
 }
 
@@ -152,6 +167,7 @@ static int scratch_make(const struct attention *a, struct scratch *w) {
     w->head.v = w->head.k + keys * (size_t)a->head_dim;
     w->plain_s = w->head.v + keys * columns, w->plain_o = w->plain_s + keys;
     w->x = w->plain_o + columns, w->row = w->x + columns;
+    w->head.k_norm = w->row + columns, w->head.v_max = w->head.k_norm + keys;
     w->head.batch = -1;
     return 0;
 }
@@ -165,27 +181,51 @@ struct forward {
     int *signal;  // one per worker
 };
 
-static void exact_row(const struct attention *a, struct scratch *w, int64_t n, double *o, double *lse) {
+static void exact_row(const struct attention *a, struct scratch *w, int64_t n, double *o, double *lse,
+                      double *largest_score) {
     dots_double(w->x, w->head.k, a->head_dim, n, w->s);
-    double max = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0, largest = 0;
     for (int64_t j = 0; j < n; ++j) {
         w->s[j] *= (double)a->scale;
+        if (isfinite(w->s[j])) largest = fmax(largest, fabs(w->s[j]));
         if (w->s[j] > max) max = w->s[j];  // a NaN is passed over here and comes back through exp below
     }
     for (int64_t j = 0; j < n; ++j) sum += w->s[j] = exp(w->s[j] - max);
     weighted_double(w->s, w->head.v, a->head_dim, n, w->o);
     for (int c = 0; c < a->head_dim; ++c) o[c] = w->o[c] / sum;
     *lse = max + log(sum);
+    *largest_score = largest;
 }
 
-static void plain_row(const struct attention *a, struct scratch *w, int64_t n, double *o, double *lse) {
-    enum dtype dtype = a->dtype;
+// The type that the plain implementation keeps the scores of a row in.
+static enum dtype score_type(const struct attention *a, double largest_score) {
+    return dtype_bytes(a->dtype) == 1 || largest_score > dtype_largest(a->dtype) ? DTYPE_FP32 : a->dtype;
+}
+
+static struct row_facts facts_of(const struct attention *a, const struct scratch *w, int64_t n,
+                                 double largest_score) {
+    double v = (double)w->head.v_max[n - 1], u = dtype_unit_roundoff(a->dtype), sums = (double)n * 0x1p-24;
+    double product = fabs((double)a->scale) * (double)norm(w->x, a->head_dim) * (double)w->head.k_norm[n - 1];
+    double score_error = (a->head_dim + 4) * 0x1p-24 * product +
+                         dtype_unit_roundoff(score_type(a, largest_score)) * largest_score;
+    double p_scale = dtype_bytes(a->dtype) == 1 ? 256 : 1;
+    double subnormal = (double)n * dtype_smallest(a->dtype) / 2 / p_scale;
+    double share = expm1(2 * score_error) + 2 * u + subnormal + 2 * sums;
+    return (struct row_facts){.keys = n,
+                              .score = largest_score,
+                              .o = {.scale = v, .worst = v * fmin(share, 2)},
+                              .lse = {.scale = largest_score, .worst = score_error + sums}};
+}
+
+static void plain_row(const struct attention *a, struct scratch *w, int64_t n, double largest_score, double *o,
+                      double *lse) {
+    enum dtype dtype = a->dtype, score_dtype = score_type(a, largest_score);
     int is_8_bit = dtype_bytes(dtype) == 1;
     dots_float(w->x, w->head.k, a->head_dim, n, w->plain_s);
     float max = -INFINITY, sum = 0;
     for (int64_t j = 0; j < n; ++j) {
         float s = w->plain_s[j] * a->scale;
-        w->plain_s[j] = s = is_8_bit ? s : (float)number_round(dtype, s);
+        w->plain_s[j] = s = (float)number_round(score_dtype, s);
         if (s > max) max = s;
     }
     for (int64_t j = 0; j < n; ++j) sum += w->plain_s[j] = expf(w->plain_s[j] - max);
@@ -209,13 +249,16 @@ static void forward_chunk(void *context, int64_t chunk, int worker) {
         if (n == 0) {
             for (int c = 0; c < a->head_dim; ++c) o[c] = plain_o[c] = 0;
             f->out->lse[r] = f->out->plain_lse[r] = -INFINITY;
+            f->out->facts[r] = (struct row_facts){.keys = 0};
             continue;
         }
         unpack_head(a, batch, kv_head_of(a, (int)head), &w->head, w->row);
         f->signal[worker] |= w->head.v_nonzero;
         unpack_row(a, a->q, batch, head, i, w->x);
-        exact_row(a, w, n, o, &f->out->lse[r]);
-        plain_row(a, w, n, plain_o, &f->out->plain_lse[r]);
+        double largest_score;
+        exact_row(a, w, n, o, &f->out->lse[r], &largest_score);
+        plain_row(a, w, n, largest_score, plain_o, &f->out->plain_lse[r]);
+        f->out->facts[r] = facts_of(a, w, n, largest_score);
     }
 }
 
@@ -238,7 +281,7 @@ double reference_bytes(const struct attention *a) {
     double total = (double)a->batch * a->heads * a->seqlen_q;
     double rows = fmin(total, fmax(REFERENCE_BUDGET / row_cost(a), MIN_SAMPLE));
     if (rows == 0) return 0;
-    return rows * 2 * (a->head_dim + 2.0) * sizeof(double) + scratch_bytes(a);
+    return rows * (2 * (a->head_dim + 2.0) * sizeof(double) + sizeof(struct row_facts)) + scratch_bytes(a);
 }
 
 // As many threads as a quarter of the machine's memory has scratch for.
@@ -251,7 +294,8 @@ int reference_forward(const struct attention *a, const struct rows *rows, struct
     memset(out, 0, sizeof *out);
     size_t values = (size_t)rows->count * (size_t)a->head_dim, lines = (size_t)rows->count;
     out->o = malloc((2 * values + 2 * lines + 1) * sizeof(double));
-    if (!out->o) return -1;
+    out->facts = malloc((lines + 1) * sizeof *out->facts);
+    if (!out->o || !out->facts) return reference_free(out), -1;
     out->plain_o = out->o + values, out->lse = out->plain_o + values, out->plain_lse = out->lse + lines;
 
     int workers = reference_workers(a), status = 0, signal[64] = {0};
@@ -265,6 +309,8 @@ int reference_forward(const struct attention *a, const struct rows *rows, struct
         f.chunk = chunk;
         parallel_for_on(workers, chunks, forward_chunk, &f);
         for (int i = 0; i < workers; ++i) out->has_signal |= signal[i];
+        for (int64_t r = 0; r < rows->count; ++r)
+            out->largest_score = fmax(out->largest_score, out->facts[r].score);
     }
     for (int i = 0; i < workers; ++i) free(scratch[i].block);
     free(chunk);
@@ -274,6 +320,7 @@ int reference_forward(const struct attention *a, const struct rows *rows, struct
 
 void reference_free(struct reference *out) {
     free(out->o);
+    free(out->facts);
     memset(out, 0, sizeof *out);
 }
 

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "json.h"
+
 // ---------------------------------------------------------------- tables
 
 enum { CELL_BYTES = 200, MAX_COLUMNS = 16 };
@@ -223,32 +225,6 @@ void report_print_sweep(FILE *out, const struct report *report) {
 
 // ---------------------------------------------------------------- JSON
 
-static void json_string(FILE *out, const char *text) {
-    fputc('"', out);
-    for (; *text; ++text) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
-        else
-            fputc(c, out);
-    }
-    fputc('"', out);
-}
-
-static void json_number(FILE *out, const char *key, double value) {
-    if (isfinite(value))
-        fprintf(out, ", \"%s\": %.9g", key, value);
-    else
-        fprintf(out, ", \"%s\": null", key);
-}
-
-static void json_text(FILE *out, const char *key, const char *text) {
-    fprintf(out, ", \"%s\": ", key);
-    json_string(out, text);
-}
-
 static void json_finding(FILE *out, const char *name, const struct finding *f) {
     fprintf(out, ", \"%s\": {\"compared\": %lld, \"rows\": %lld, \"rows_total\": %lld", name,
             (long long)f->compared, (long long)f->rows, (long long)f->rows_total);
@@ -315,6 +291,11 @@ int report_write_json(FILE *out, const struct report *report) {
         json_result(out, report, &report->results[i]);
         fputs(i + 1 < report->count ? ",\n" : "\n", out);
     }
-    fputs("]\n}\n", out);
+    fputs("]", out);
+    if (o->profile) {
+        fputs(",\n", out);
+        profile_write_json(out, report->profiles, report->profile_count);
+    }
+    fputs("\n}\n", out);
     return fflush(out) == 0 && !ferror(out) ? 0 : -1;
 }

@@ -7,6 +7,7 @@
 #include "compare.h"
 #include "device.h"
 #include "options.h"
+#include "profile.h"
 #include "timer.h"
 
 // What became of one kernel (in a sweep: at one length).
@@ -31,6 +32,8 @@ struct report {
     double peak_tflops;      // 0: not known
     struct result *results;
     int count;
+    struct profile *profiles;  // of the kernels that were profiled (--profile)
+    int profile_count;
 };
 
 // 1 if the run is a refusal as a whole: no kernel ran, or one that the user named did not. (In a sweep, "does
@@ -46,8 +49,9 @@ void report_print_table(FILE *out, const struct report *report);
 // The table of --sweep: N, kernel, memory, time, "does not fit".
 void report_print_sweep(FILE *out, const struct report *report);
 
-// The same as JSON: an object with the configuration and "kernels", one kernel's object on each line. Numbers
-// that JSON has no word for (NaN, infinity) are null. Returns 0, or -1 if the file could not be written.
+// The same as JSON: an object with the configuration and "kernels", one kernel's object on each line;
+// with --profile, what profile.h writes besides. Numbers that JSON has no word for (NaN, infinity) are null.
+// Returns 0, or -1 if the file could not be written.
 int report_write_json(FILE *out, const struct report *report);
 
 #endif

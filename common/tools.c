@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_PATH_BYTES = 1024, TOOL_ARGUMENTS = 12, SHAPE_ARGUMENTS = 5 };
+#include "ncu.h"
+
+enum { MAX_PATH_BYTES = 1024, MAX_WORDS = 200, OWN_WORDS = 6 };
 
 static int is_program(const char *folder, size_t folder_length, const char *name, char path[MAX_PATH_BYTES]) {
     int length = snprintf(path, MAX_PATH_BYTES, "%.*s/%s", (int)folder_length, folder, name);
@@ -34,33 +36,72 @@ static int find_program(const char *name, char path[MAX_PATH_BYTES]) {
     return 0;
 }
 
-// Runs `program tool... argv... extra...`, argv without the option `without`. Returns the exit status, or -1.
-static int run_under(const char *program, const char *const *tool, int argc, char **argv, const char *without,
-                     const char *const *extra) {
-    const char **command = calloc((size_t)argc + TOOL_ARGUMENTS + SHAPE_ARGUMENTS + 2, sizeof *command);
-    if (!command) return -1;
-    int n = 0;
-    command[n++] = program;
-    for (int i = 0; i < TOOL_ARGUMENTS && tool[i]; ++i) command[n++] = tool[i];
-    for (int i = 0; i < argc; ++i)
-        if (strcmp(argv[i], without) != 0) command[n++] = argv[i];
-    for (int i = 0; i < SHAPE_ARGUMENTS && extra[i]; ++i) command[n++] = extra[i];
+// A command line in the making. Its words are borrowed, but for those in `own`.
+struct command {
+    const char *word[MAX_WORDS + 1];
+    int count;
+    char own[OWN_WORDS][64];
+    int own_count;
+};
+
+static void add_word(struct command *c, const char *word) {
+    if (c->count < MAX_WORDS) c->word[c->count++] = word;
+}
+
+static void add_words(struct command *c, const char *const *words) {
+    for (; *words; ++words) add_word(c, *words);
+}
+
+static void add_number(struct command *c, const char *option, int value) {
+    char *own = c->own[c->own_count++];
+    snprintf(own, sizeof c->own[0], "--%s=%d", option, value);
+    add_word(c, own);
+}
+
+// 1 if the word is this option, alone ("--json", its value follows) or with its value ("--json=FILE").
+static int is_option(const char *word, const char *option) {
+    size_t length = strlen(option);
+    return strncmp(word, option, length) == 0 && (word[length] == '\0' || word[length] == '=');
+}
+
+// Adds the lab's own command line without what this run does itself, and with the shape spelt out.
+static void add_lab_command(struct command *c, int argc, char **argv, const struct options *o) {
+    static const char *const flags[] = {"--sanitize", "--profile"};
+    static const char *const with_value[] = {"--kernel", "--json"};
+    for (int i = 0; i < argc; ++i) {
+        if (strcmp(argv[i], flags[0]) == 0 || strcmp(argv[i], flags[1]) == 0) continue;
+        if (o->profile && (is_option(argv[i], with_value[0]) || is_option(argv[i], with_value[1]))) {
+            if (!strchr(argv[i], '=')) ++i;
+            continue;
+        }
+        add_word(c, argv[i]);
+    }
+    if (o->load) return;  // the files say what the shape is
+    if (!(o->given & GIVEN_BATCH)) add_number(c, "batch", o->batch);
+    if (!(o->given & GIVEN_HEADS)) add_number(c, "heads", o->heads);
+    if (!(o->given & GIVEN_KV_HEADS)) add_number(c, "kv-heads", o->kv_heads);
+    if (!(o->given & GIVEN_SEQLEN_Q)) add_number(c, "seqlen-q", o->seqlen_q);
+    if (!(o->given & GIVEN_SEQLEN_K)) add_number(c, "seqlen-k", o->seqlen_k);
+    if (!(o->given & GIVEN_DIM)) add_number(c, "dim", o->head_dim);
+}
+
+// Runs it and returns its exit status, or -1.
+static int run_command(const struct command *c) {
     fflush(stdout);
     fflush(stderr);
     pid_t child = fork();
     if (child == 0) {
-        execv(program, (char *const *)command);
-        fprintf(stderr, "%s cannot be started: %s\n", program, strerror(errno));
+        execv(c->word[0], (char *const *)c->word);
+        fprintf(stderr, "%s cannot be started: %s\n", c->word[0], strerror(errno));
         _exit(127);
     }
-    free(command);
     int status = 0;
     while (child > 0 && waitpid(child, &status, 0) < 0)
         if (errno != EINTR) return -1;
     return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-int tools_sanitize(int argc, char **argv, const struct shape *shape) {
+int tools_sanitize(int argc, char **argv, const struct options *options) {
     static const char *const checkers[] = {"memcheck", "racecheck", "synccheck", "initcheck"};
     char program[MAX_PATH_BYTES];
     if (!find_program("compute-sanitizer", program)) {
@@ -69,21 +110,14 @@ int tools_sanitize(int argc, char **argv, const struct shape *shape) {
                         "nor in $CUDA_HOME/bin.\n");
         return LAB_SKIPPED;
     }
-    char word[SHAPE_ARGUMENTS][40];
-    const char *extra[SHAPE_ARGUMENTS + 1] = {NULL};
-    if (shape) {
-        snprintf(word[0], sizeof word[0], "--batch=%d", shape->batch);
-        snprintf(word[1], sizeof word[1], "--heads=%d", shape->heads);
-        snprintf(word[2], sizeof word[2], "--kv-heads=%d", shape->kv_heads);
-        snprintf(word[3], sizeof word[3], "--seqlen=%d", shape->seqlen);
-        snprintf(word[4], sizeof word[4], "--dim=%d", shape->head_dim);
-        for (int i = 0; i < SHAPE_ARGUMENTS; ++i) extra[i] = word[i];
-    }
     int worst = LAB_OK;
     for (int i = 0; i < 4; ++i) {
         // Our own code for "wrong": a finding of the checker makes the command fail as a wrong result does.
-        const char *const tool[] = {"--tool", checkers[i], "--error-exitcode", "1", NULL};
-        int status = run_under(program, tool, argc, argv, "--sanitize", extra);
+        const char *const tool[] = {program, "--tool", checkers[i], "--error-exitcode", "1", NULL};
+        struct command command = {.count = 0};
+        add_words(&command, tool);
+        add_lab_command(&command, argc, argv, options);
+        int status = run_command(&command);
         printf("%s: %s\n", checkers[i], status == 0 ? "clean" : "not clean");
         if (status == LAB_USAGE || status == LAB_SKIPPED) return status;  // the lab itself said why
         if (status != 0) worst = LAB_WRONG;
@@ -91,18 +125,85 @@ int tools_sanitize(int argc, char **argv, const struct shape *shape) {
     return worst;
 }
 
-int tools_profile(int argc, char **argv) {
-    char program[MAX_PATH_BYTES];
+// The whole file as a string to be freed, or null.
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "r");
+    char *text = NULL;
+    long size = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    if (size >= 0) text = malloc((size_t)size + 1);
+    if (text) {
+        rewind(file);
+        text[fread(text, 1, (size_t)size, file)] = '\0';
+    }
+    if (file) fclose(file);
+    return text;
+}
+
+// What ncu's file says about this run: LAB_OK and the launches, or why not.
+static int read_counters(const char *text, struct profile *profile) {
+    struct message why = {""};
+    if (!text) {
+        fprintf(stderr, "What ncu wrote cannot be read: %s\n", strerror(errno));
+        return LAB_WRONG;
+    }
+    if (strstr(text, "ERR_NVGPUCTRPERM")) {
+        fprintf(stderr, "--profile needs the GPU's counters, which the driver keeps from this user "
+                        "(ERR_NVGPUCTRPERM): run it as root, or have NVreg_RestrictProfilingToAdminUsers=0 "
+                        "set.\n");
+        return LAB_SKIPPED;
+    }
+    if (ncu_parse(text, profile, &why) == 0) return LAB_OK;
+    fprintf(stderr, "%s\n", why.text);
+    return LAB_WRONG;
+}
+
+int tools_profile(int argc, char **argv, const struct options *options, struct profile *profile) {
+    char program[MAX_PATH_BYTES], path[MAX_PATH_BYTES], kernel[96];
     if (!find_program("ncu", program)) {
         fprintf(stderr, "--profile needs ncu (Nsight Compute), which comes with the CUDA toolkit: it is "
                         "neither on the PATH "
                         "nor in $CUDA_HOME/bin.\n");
         return LAB_SKIPPED;
     }
-    const char *const tool[] = {"--section", "SpeedOfLight", "--section", "MemoryWorkloadAnalysis",
-                                "--section", "Occupancy",    "--section", "LaunchStats",
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%.900s/lab_ncu_XXXXXX", folder && *folder ? folder : "/tmp");
+    int file = mkstemp(path);
+    if (file < 0) {
+        fprintf(stderr, "%s, for what ncu counts, cannot be written: %s\n", path, strerror(errno));
+        return LAB_USAGE;
+    }
+    close(file);
+    snprintf(kernel, sizeof kernel, "--kernel=%.80s", profile->kernel);
+    // Its table goes to a file of its own; what the lab prints stays on the screen.
+    const char *const tool[] = {program,
+                                "--csv",
+                                "--page",
+                                "raw",
+                                "--print-units",
+                                "base",
+                                "--print-kernel-base",
+                                "function",
+                                "--log-file",
+                                path,
+                                "--force-overwrite",
+                                "--metrics",
+                                ncu_metrics,
+                                "--profile-from-start",
+                                "off",
                                 NULL};
-    const char *const nothing[] = {NULL};
-    int status = run_under(program, tool, argc, argv, "--profile", nothing);
-    return status < 0 ? LAB_WRONG : status;
+    struct command command = {.count = 0};
+    add_words(&command, tool);
+    add_lab_command(&command, argc, argv, options);
+    add_word(&command, kernel);
+    int status = run_command(&command);
+    char *text = read_file(path);
+    if (status == LAB_OK || (text && strstr(text, "ERR_NVGPUCTRPERM")))
+        status = read_counters(text, profile);
+    else if (status != LAB_USAGE && status != LAB_SKIPPED)
+        status = LAB_WRONG;
+    // ncu's own complaints are in its file; the lab's were printed.
+    if (status == LAB_WRONG && text && profile->launch_count == 0) fprintf(stderr, "%.2000s", text);
+    free(text);
+    unlink(path);
+    return status;
 }

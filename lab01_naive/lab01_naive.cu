@@ -388,9 +388,9 @@ static const struct lab lab01 = {
     "lab01_naive",
     "standard attention: S = QK^T, P = softmax(S), O = PV, with S and P in memory",
     "lecture 25, sections 0.3 and 1.1-1.3",
-    75,
-    {1, 2, 2, 256, 64},
-    {4, 16, 16, 4096, 128},
+    75,                      // min_sm: the oldest GPU that runs it, Turing
+    {1, 2, 2, 256, 64},      // batch, heads, kv_heads, seqlen, head_dim on the cpu backend: a second of work
+    {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
     kernels,
     sizeof kernels / sizeof kernels[0],
 };

@@ -103,8 +103,7 @@ static inline void access(const void *address, uintptr_t pc) {
     worker->counters.bytes[is_shared][write] += size;
     uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
     if (!all_written<size>(state)) check_bytes(*worker, pointer, state, size, write, pc);
-    if (worker->profiling)
-        count_access(*worker, pc, is_shared ? shared : global, size, write, is_shared);
+    if (worker->profiling) count_access(*worker, pc, is_shared ? shared : global, size, write, is_shared);
     if (worker->sanitizing) check_order(*worker, pc, is_shared ? shared : global, size, write, is_shared);
 }
 

@@ -224,8 +224,7 @@ std::vector<struct simt_line> lines_of(const std::vector<AccessSite> &sites) {
     std::map<std::tuple<std::string, unsigned, AccessKind, bool>, AccessSite> by_line;
     for (const AccessSite &it : sites) {
         const AccessPlace &at = it.place;
-        std::string position =
-            at.pc ? positions[at.pc] : short_path(at.file) + ":" + std::to_string(at.line);
+        std::string position = at.pc ? positions[at.pc] : short_path(at.file) + ":" + std::to_string(at.line);
         auto key = std::make_tuple(position, at.size, at.kind, at.shared);
         by_line.emplace(key, AccessSite(at)).first->second.add(it);
     }
@@ -233,8 +232,8 @@ std::vector<struct simt_line> lines_of(const std::vector<AccessSite> &sites) {
     for (const auto &entry : by_line) {
         const AccessSite &it = entry.second;
         const char *position = names.insert(std::get<0>(entry.first)).first->c_str();
-        lines.push_back({position, int(it.place.size), it.place.kind != AccessKind::load,
-                         it.place.shared, it.accesses, it.requests, it.sectors, it.wavefronts, it.ideal,
+        lines.push_back({position, int(it.place.size), it.place.kind != AccessKind::load, it.place.shared,
+                         it.accesses, it.requests, it.sectors, it.wavefronts, it.ideal,
                          it.place.kind == AccessKind::atomic});
     }
     std::stable_sort(lines.begin(), lines.end(), [](const struct simt_line &a, const struct simt_line &b) {

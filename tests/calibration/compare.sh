@@ -1,15 +1,21 @@
 #!/bin/sh
-# compare.sh H200.csv EXCEPTIONS PROGRAM ARGUMENT...: whether the simulated device counted what Nsight Compute did. The
-# program prints kernel,counter,value, H200.csv has the same lines from the GPU. EXCEPTIONS has the counters that differ and
-# why: kernel,counter,cpu,ncu,reason. A line of it stands only as long as both values are those that it states ('-': not
-# counted). What fails is printed in that same format. Counters that are 0 on both sides are left out of the sum, or most would
-# be such. At least 95 % must be equal. Exit code 1 unless all is well.
+# compare.sh [--least PERCENT] H200.csv EXCEPTIONS PROGRAM ARGUMENT...: whether the simulated device counted what Nsight
+# Compute did. The program prints kernel,counter,value, H200.csv has the same lines from the GPU. EXCEPTIONS has the counters
+# that differ and why: kernel,counter,cpu,ncu,reason. A line of it stands only as long as both values are those that it states
+# ('-': not counted). What fails is printed in that same format. Counters that are 0 on both sides are left out of the sum, or
+# most would be such. At least 95 % must be equal, or PERCENT. Exit code 1 unless all is well.
 #
 # Atomics: nvcc makes RED of one whose old value nobody uses, else ATOM, and ncu counts the two apart. The simulated device
 # cannot see that use. So global_red_* plus global_atom_* of the GPU is held to global_atomic_*, and shared_atom_* to
 # shared_atomic_*.
 set -eu
-[ $# -ge 3 ] || { echo "usage: compare.sh H200.csv EXCEPTIONS PROGRAM ARGUMENT..." >&2; exit 2; }
+least=95
+if [ "${1:-}" = --least ]; then
+    least=${2:-}
+    shift $(($# < 2 ? $# : 2))
+fi
+case $least in '' | *[!0-9]*) set -- ;; esac
+[ $# -ge 3 ] || { echo "usage: compare.sh [--least PERCENT] H200.csv EXCEPTIONS PROGRAM ARGUMENT..." >&2; exit 2; }
 expected=$1
 exceptions=$2
 shift 2
@@ -19,7 +25,7 @@ done
 counted=$(mktemp)
 trap 'rm -f "$counted"' EXIT
 "$@" >"$counted" || { echo "compare.sh: $1 failed with exit code $?" >&2; exit 1; }
-awk -F, '
+awk -F, -v least="$least" '
     function complain(message) { print message; failures++ }
     function note(table, value,    key) {
         if (NF != 3 || $3 !~ /^-?[0-9]+$/) return complain(FILENAME ":" FNR ": not kernel,counter,value: " $0)
@@ -76,7 +82,7 @@ awk -F, '
         }
         printf "%d counters, %d equal, %d explained\n", counters, equal, explained
         if (!counters) complain("nothing was compared")
-        else if (equal < 0.95 * counters) complain("fewer than 95 % of the counters are equal")
+        else if (100 * equal < least * counters) complain("fewer than " least " % of the counters are equal")
         if (failures) printf "%d failures; above, as kernel,counter,cpu,ncu,\n", failures
         exit failures ? 1 : 0
     }' "$counted" "$expected" "$exceptions"

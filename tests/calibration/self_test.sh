@@ -15,7 +15,8 @@ export PATH
 # ---- stand-ins ----
 cat >bin/ncu <<'END'
 #!/bin/sh
-# Launch i has i times 1,000 of the n-th metric, plus n. LACKS: a metric that it does not know. UNIT: said in the head of the table. KERNELS: its launches.
+# Launch i has i times 1,000 of the n-th metric, plus n. LACKS: a metric that it does not know. UNIT: said in the head of
+# the table. KERNELS: its launches.
 [ "$1" != --version ] || { echo "Version 2025.3.1.0 (build 1)"; exit 0; }
 [ "$1" != --query-metrics ] || { echo "smsp__sass_inst_executed_op_shared_ld  counter"; exit 0; }
 count=99
@@ -152,8 +153,50 @@ sed 's/^k\([123]\),loads,.*/k\1,loads,0/' gpu.csv >many
 for i in 1 2 3; do echo "k$i,loads,$i,0,a reason that is long enough"; done >reasons
 expect 1 'fewer than 95 %' "$here/compare.sh" many reasons cat cpu.csv
 expect 1 'failed with exit code 3' "$here/compare.sh" gpu.csv none sh -c 'exit 3'
+expect 0 '^40 counters, 37 equal, 3 explained$' "$here/compare.sh" --least 92 many reasons cat cpu.csv
+expect 1 'fewer than 93 %' "$here/compare.sh" --least 93 many reasons cat cpu.csv
+expect 2 'usage: compare.sh' "$here/compare.sh" --least most many reasons cat cpu.csv
+{ cat cpu.csv; echo 'k1,global_atomic_sectors,7'; echo 'k2,shared_atomic_requests,1'; } >cpu_atomics
+{ cat gpu.csv; echo 'k1,global_red_sectors,3'; echo 'k1,global_atom_sectors,4'; echo 'k2,shared_atom_requests,1'; } >gpu_atomics
+expect 0 '^42 counters, 42 equal, 0 explained$' "$here/compare.sh" gpu_atomics none cat cpu_atomics
+expect 1 '^k1,global_atomic_sectors,-,7,$' "$here/compare.sh" gpu_atomics none cat cpu.csv
+echo 'k1,global_red_sectors,3' >>gpu_atomics
+expect 1 'twice: k1,global_red_sectors' "$here/compare.sh" gpu_atomics none cat cpu_atomics
 expect 2 'cannot read nowhere' "$here/compare.sh" nowhere none cat cpu.csv
 expect 1 'nothing was compared' "$here/compare.sh" none none cat none
+
+# ---- compare_labs.sh ----
+# A lab whose one launch has 100 of everything in loads and 3 in stores.
+cat >build/lab01_naive <<'END'
+#!/bin/sh
+for file; do :; done
+awk 'BEGIN {
+    printf "\"launches\": [\n{\"launch\": 1, \"kernel\": \"naive\", \"function\": \"scores\""
+    loads = "global_read_requests global_read_sectors shared_read_requests shared_read_wavefronts"
+    stores = loads
+    gsub(/read/, "write", stores)
+    n = split(loads " " stores, key, " ")
+    for (i = 1; i <= n; i++) printf ", \"%s\": %d", key[i], i <= 4 ? 100 : 3
+    print ", \"shared_read_ideal\": 90, \"shared_write_ideal\": 1}\n]"
+}' >"$file"
+END
+printf '# shape: --dim 64\nlab,function,launch,counter,value\n' >labs.csv
+for row in global_load_requests,100 global_load_sectors,100 shared_load_requests,100 shared_load_wavefronts,100 \
+    shared_load_conflicts,10 global_store_requests,3 global_store_sectors,3 shared_store_requests,3 \
+    shared_store_wavefronts,3 shared_store_conflicts,2; do
+    echo "lab01_naive:naive,scores,1,$row" >>labs.csv
+done
+expect 0 '^10 counters, 10 equal, 0 explained$' "$here/compare_labs.sh" labs.csv none build
+sed 's/conflicts,10$/conflicts,11/' labs.csv >labs_differ.csv
+expect 1 '^lab01_naive:naive/scores,shared_load_conflicts,10,11,$' "$here/compare_labs.sh" labs_differ.csv none build
+echo 'lab01_naive:naive/scores,shared_load_conflicts,10,11,a reason that is long enough' >labs_reason
+expect 0 '^10 counters, 9 equal, 1 explained$' "$here/compare_labs.sh" labs_differ.csv labs_reason build
+grep -v shape labs.csv >labs_shapeless.csv
+expect 2 "does not say '# shape: '" "$here/compare_labs.sh" labs_shapeless.csv none build
+sed 's/lab01_naive/lab09_none/' labs.csv >labs_unknown.csv
+expect 1 'there is no build/lab09_none' "$here/compare_labs.sh" labs_unknown.csv none build
+printf '#!/bin/sh\nexit 1\n' >build/lab01_naive
+expect 1 'lab01_naive --kernel naive failed' "$here/compare_labs.sh" labs.csv none build
 
 echo "$checks checks, $failures failed"
 [ "$failures" -eq 0 ]

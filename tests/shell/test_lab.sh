@@ -54,14 +54,33 @@ cat >"$top/lab_stand_in" <<END
 #!$(command -v sh)
 echo "\${0##*/} \$*" >>"$calls"
 [ "\${LAB_EXIT:-0}" != 77 ] || exit 77
-while [ \$# -gt 1 ]; do
-    [ "\$1" != --json ] || cp "$top/result.json" "\$2"
+json='' result=$top/result.json
+while [ \$# -gt 0 ]; do
+    [ "\$1" != --profile ] || case \$0 in
+        */gpu/*) result=$top/counted_gpu.json ;;
+        *) result=$top/counted_cpu.json ;;
+    esac
+    [ "\$1" != --json ] || json=\$2
     shift
 done
+[ -z "\$json" ] || cp "\$result" "\$json"
 exit "\${LAB_EXIT:-0}"
 END
 chmod +x "$top/lab_stand_in"
 cp "$source_folder/tests/shell/result.json" "$top/result.json"
+# What a lab writes with --profile (common/profile.c), from each backend; the numbers mean nothing.
+cat >"$top/counted_cpu.json" <<'END'
+"launches": [
+{"launch": 1, "kernel": "tiled", "function": "scores_tiled", "global_read_requests": 512, "global_read_sectors": 1024, "shared_read_wavefronts": 8192},
+{"launch": 2, "kernel": "tiled", "function": "softmax_rows", "global_read_requests": 768, "global_read_sectors": 1536, "shared_read_wavefronts": 0}
+],
+END
+cat >"$top/counted_gpu.json" <<'END'
+"launches": [
+{"launch": 1, "kernel": "tiled", "function": "scores_tiled", "global_read_requests": 512, "global_read_sectors": 1025, "shared_read_wavefronts": null},
+{"launch": 1, "kernel": "cublas", "function": "gemm", "global_read_requests": 1}
+],
+END
 
 failures=0 checks=0 lab_exit=0
 # expect CODE PATTERN ARGUMENT...: ./lab ARGUMENT... exits with CODE and prints PATTERN (an extended regular expression).
@@ -109,7 +128,10 @@ expect 2 "unknown command 'rnu'; did you mean ./lab run" rnu
 expect 2 "unknown command 'tets'; did you mean ./lab test" tets
 expect 2 "unknown command '01'; did you mean ./lab run 01" 01
 expect 2 "unknown command 'frobnicate'; there are" frobnicate
-expect 2 "there is no lab '99'.*lab01_naive" run 99
+expect 2 "there is no lab '99'; there are: lab01_naive( lab[0-9a-z_]+)*$" run 99
+mkdir "$house/lab98_new"
+expect 2 'lab98_new is a folder, but not yet a lab: add the line add_lab\(lab98_new\) to CMakeLists.txt$' run 98
+rmdir "$house/lab98_new"
 expect 2 "there is no lab 'lab01_naiv'.*lab01_naive" run lab01_naiv
 expect 2 "there is no lab ''" run ''
 expect 2 "unknown option '--bakend'" run --bakend cpu
@@ -122,6 +144,11 @@ expect 2 "--jobs needs a number" run --jobs 0
 expect 2 '--debug compiles for the cpu' run --debug --backend gpu
 expect 2 'options after -- go to labs' test 01 -- --seqlen 64
 not_called '^(cmake|apt-get|ctest)'
+
+# --- an almost empty PATH
+mv "$bin/sed" "$top/sed"
+expect 1 'there is no sed on PATH \(.*\), which this script needs' run
+mv "$top/sed" "$bin/sed"
 
 # --- nothing installed
 expect 1 'missing: cmake compiler make' run
@@ -202,6 +229,39 @@ expect 0 'backend: gpu \(nvcc and NVIDIA H200\)' run 1
 called '^cmake --preset gpu'
 expect 0 'backend: cpu \(as told' run 1 --backend cpu
 remove nvcc nvidia-smi
+
+# --- counting: on the cpu backend, and beside it on a GPU, or why not
+expect 2 "did you mean ./lab profile" profil
+expect 2 'leave out --debug' profile --debug
+expect 2 'leave out --backend gpu' profile --backend gpu
+forget
+# A toolkit in /usr/local/cuda is found, too.
+expect 0 'counted on the cpu backend only: (no nvcc on PATH|nvcc, but nvidia-smi -L finds no GPU)' profile 1 -- --seqlen 64
+called '^lab01_naive --json .*/build/cpu/profile/lab01_naive.json --profile --seqlen 64$'
+not_called '^(lab02|cmake --preset gpu)'
+stand_in nvcc </dev/null
+expect 0 'counted on the cpu backend only: nvcc, but nvidia-smi -L finds no GPU' profile 1
+stand_in nvidia-smi <<'END'
+echo 'GPU 0: NVIDIA H200 (UUID: GPU-0)'
+END
+[ -x /usr/local/cuda/bin/ncu ] || expect 0 'counted on the cpu backend only: nvcc and a GPU, but no ncu' profile 1
+stand_in ncu </dev/null
+expect 0 'counted on the cpu backend only: as told by --backend' profile 1 --backend cpu
+not_called '^cmake --preset gpu'
+forget
+expect 0 '^lab01_naive, counted by +the CPU backend +Nsight Compute$' profile 1
+called '^cmake --preset cpu'
+called '^cmake --preset gpu'
+called '^lab01_naive --json .*/build/gpu/profile/lab01_naive.json --profile$'
+expect 0 '^  tiled 1 scores_tiled +global_read_requests +512 +512$' profile 1
+expect 0 '^  tiled 1 scores_tiled +global_read_sectors +1024 +1025  differs$' profile 1
+expect 0 '^  tiled 1 scores_tiled +shared_read_wavefronts +8192 +-$' profile 1
+expect 0 '^  tiled 2 softmax_rows +global_read_sectors +1536 +-$' profile 1
+printf '%s\n' "$output" | grep -q 'wavefronts  *0 ' && complain 'a counter that is 0 is shown' profile 1
+lab_exit=1
+expect 1 'FAILED: lab01_naive \(exit code 1\) lab01_naive \(exit code 1\)' profile 1
+lab_exit=0
+remove nvcc nvidia-smi ncu
 
 # --- from another folder; build folders that are of no use any more
 forget

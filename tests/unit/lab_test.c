@@ -1,6 +1,7 @@
 // lab_test.c - lab_main as a whole, with "kernels" that get the right answer from the reference and carry it
 // to the device; each but the first plants one fault that must make the program exit 1 with the right reason.
 #include "common/compare.h"
+#include "common/device.h"
 #include "common/problem.h"
 
 #include "unit.h"

@@ -4,7 +4,9 @@
 //
 // NAME is an entry of WRONG.TXT; ROOT is the folder that the entry's file is relative to. The line to replace
 // must be there exactly once: were it gone, or doubled, after an edit of the lab, the mutant would quietly be
-// another one or none at all. Exit 0, or 2 with one sentence.
+// another one or none at all. Then OUT.cu becomes a program that only says so and exits 3, which
+// run_wrong.sh takes for a failure: this one test fails, and the other wrong kernels are built and run.
+// Exit 0, or 2 with one sentence for what no edit of a lab explains.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +74,26 @@ static struct entry read_entry(const char *path, const char *name) {
     return entry;
 }
 
+// Writes text into a C string literal.
+static void write_escaped(FILE *out, const char *text) {
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\' || *text == '?') fputc('\\', out);  // ? begins trigraphs
+        fputc(*text, out);
+    }
+}
+
+// Writes, in place of the mutant, the program that says why there is none: FILE REASON "QUOTED" ....
+static int write_refusal(const char *path, const char *file, const char *reason, const char *quoted) {
+    FILE *out = fopen(path, "w");
+    if (!out) return -1;
+    fputs("#include <stdio.h>\n\nint main() {\n    puts(\"this wrong kernel cannot be made: ", out);
+    write_escaped(out, file);
+    fprintf(out, " %s \\\"", reason);
+    write_escaped(out, quoted);
+    fputs("\\\" (you changed it? then bring wrong.txt up to date)\");\n    return 3;\n}\n", out);
+    return fclose(out);
+}
+
 int main(int argc, char **argv) {
     if (argc != 5) refuse("usage: mutate WRONG.TXT NAME ROOT OUT.cu");
     struct entry entry = read_entry(argv[1], argv[2]);
@@ -99,11 +121,15 @@ int main(int argc, char **argv) {
     }
     fclose(in);
     int failed = fclose(out) != 0;
-    if (!failed && matches == 1 && (!entry.in[0] || places == 1)) return 0;
+    if (!failed && entry.in[0] && places != 1)
+        failed = write_refusal(argv[4], entry.file,
+                               places ? "has several lines that begin" : "no longer has a line that begins",
+                               entry.in) != 0;
+    else if (!failed && matches != 1)
+        failed = write_refusal(argv[4], entry.file,
+                               matches ? "has more than once the line" : "no longer has the line",
+                               entry.find) != 0;
+    if (!failed) return 0;
     remove(argv[4]);
-    if (failed) refuse("cannot write %s", argv[4]);
-    if (entry.in[0] && places != 1)
-        refuse("%s has %d lines that begin \"%s\", not one", path, places, entry.in);
-    refuse("%s has the line \"%s\" %d times, not once: wrong kernel %s must be brought up to date", path,
-           entry.find, matches, argv[2]);
+    refuse("cannot write %s", argv[4]);
 }

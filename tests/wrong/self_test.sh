@@ -9,7 +9,8 @@ trap 'rm -rf "$dir"' EXIT
 failures=0
 check() { "$expect" "$@" || failures=$((failures + 1)); }
 
-# ---- mutate: the line is found exactly once, or nothing is written
+# ---- mutate: the line is found exactly once, or what is written is a program that says why not (CMakeLists.txt builds and
+# runs one); a table that makes no sense is refused, and nothing is written
 cat >"$dir/lab.cu" <<'CODE'
 void first() {
     sum += x;
@@ -69,9 +70,17 @@ if [ "$(sed -n 3p "$dir/one.cu")" != "    twice += x;" ] || [ "$(sed -n 6p "$dir
     echo "mutate replaced a line outside the function that it was told"
     failures=$((failures + 1))
 fi
-check 2 - 'has the line "sum \+= y;" 0 times' "$mutate" "$dir/wrong.txt" gone "$dir" "$dir/out.cu"
-check 2 - 'has the line "twice \+= x;" 2 times' "$mutate" "$dir/wrong.txt" doubled "$dir" "$dir/out.cu"
-check 2 - 'has 0 lines that begin "void third\("' "$mutate" "$dir/wrong.txt" no_such_place "$dir" "$dir/out.cu"
+# explains NAME WORDS: the entry becomes a program that says WORDS and exits 3.
+explains() {
+    check 0 - - "$mutate" "$dir/wrong.txt" "$1" "$dir" "$dir/why.cu"
+    grep -Fq "this wrong kernel cannot be made: lab.cu $2" "$dir/why.cu" && grep -q 'return 3;' "$dir/why.cu" &&
+        ! grep -q 'void first' "$dir/why.cu" && return
+    echo "entry $1 did not become a program that says: $2"
+    failures=$((failures + 1))
+}
+explains gone 'no longer has the line \"sum += y;\"'
+explains doubled 'has more than once the line \"twice += x;\"'
+explains no_such_place 'no longer has a line that begins \"void third(\"'
 check 2 - 'cannot read .*gone.cu' "$mutate" "$dir/wrong.txt" no_file "$dir" "$dir/out.cu"
 check 2 - '2 entries named same_name' "$mutate" "$dir/wrong.txt" same_name "$dir" "$dir/out.cu"
 check 2 - '0 entries named unheard_of' "$mutate" "$dir/wrong.txt" unheard_of "$dir" "$dir/out.cu"
@@ -88,6 +97,7 @@ wrong) echo "FAIL: max err 0.3 > bound 0.001"; exit 1 ;;
 refuse) echo "unknown option" >&2; exit 2 ;;
 skip) exit 77 ;;
 crash) kill -SEGV $$ ;;
+no_mutant) echo "this wrong kernel cannot be made"; exit 3 ;;
 esac
 LAB
 run() {
@@ -101,6 +111,8 @@ run 1 'was not found out' right right
 run 1 'exit 2 is neither' wrong refuse
 run 1 'exit 77 is neither' wrong skip
 run 1 'exit 139 is neither' wrong crash
+run 1 '^this wrong kernel cannot be made$' no_mutant
+run 1 '^this wrong kernel cannot be made$' wrong no_mutant
 run 1 'no case was run'
 echo 'case_wrong wrong' >"$dir/cases"
 check 1 'none failed it saying "NaN"' - "$runner" "$dir/cases" "$dir" kernel NaN sh "$dir/lab.sh"

@@ -1,0 +1,90 @@
+#!/bin/sh
+# io.sh - IO as a unit test: the bytes that a lab's kernels move, as its --profile counts them, must equal the formulas of
+# a table exactly.
+#
+#     io.sh LAB TABLE [OPTION...]         runs LAB with --profile and these options, and holds it against TABLE
+#
+# A formula is one line of the table:     KERNEL FUNCTION COUNTER = FORMULA
+#
+#     KERNEL    of the lab's own table
+#     FUNCTION  the launch; * means the sum over all launches of KERNEL
+#     COUNTER   reads, writes                  bytes of global memory that threads asked for
+#               sector_reads, sector_writes    bytes of the 32-byte sectors that took, counted once for each warp's request
+#     FORMULA   what sh calls arithmetic; / rounds down. N keys, M queries, d head_dim, H heads (of all batches),
+#               V pairs (query, key) of one head that are not masked; up(x, y) is x / y rounded up
+#
+# A line "only CONDITION" before formulas says, in the same arithmetic, for which shapes they hold: 1 for all. Where no
+# formula holds nothing would be tested: that is a failure. Comments begin with #. Exit 0, or 1 with each difference.
+set -u
+lab=$1 table=$2
+shift 2
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+"$lab" --profile --json "$dir/json" "$@" >"$dir/out" 2>&1 || { cat "$dir/out"; echo "io.sh: $lab $* failed"; exit 1; }
+
+# value KEY: of the first place where standard input has it
+value() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" | head -n 1; }
+shape=$(grep '^"shape"' "$dir/json")
+of_shape() { printf '%s\n' "$shape" | value "$1"; }
+N=$(of_shape seqlen_k) M=$(of_shape seqlen_q) d=$(of_shape head_dim)
+H=$(($(of_shape batch) * $(of_shape heads)))
+V=$((N * M))
+if [ "$(of_shape causal)" = true ]; then
+    # Row i sees i + 1 + N - M keys, none if that is negative: the sums of 1 + ... + N, less those of rows that are not there.
+    V=$((N * (N + 1) / 2))
+    [ "$M" -ge "$N" ] || V=$((V - (N - M) * (N - M + 1) / 2))
+fi
+
+# evaluate FORMULA: up(x, y) becomes ((x + y - 1) / y), for x and y without brackets
+evaluate() {
+    arithmetic=$(printf '%s' "$1" | sed 's/up(\([^(),]*\), *\([^(),]*\))/((\1 + \2 - 1) \/ (\2))/g')
+    # shellcheck disable=SC2004  # the $ makes the shell read the formula, not a variable's number
+    printf '%d' "$(($arithmetic))"
+}
+
+# measured KERNEL FUNCTION COUNTER: the sum over the launches; nothing if there is no such launch
+measured() {
+    case $3 in
+        reads) member=global_read_bytes times=1 ;;
+        writes) member=global_write_bytes times=1 ;;
+        sector_reads) member=global_read_sectors times=32 ;;
+        sector_writes) member=global_write_sectors times=32 ;;
+        *) return ;;
+    esac
+    name="\"function\": \"$2\""
+    [ "$2" != '*' ] || name='"function"'
+    sum='' count=0
+    grep '^{"launch".*"kernel": "'"$1"'"' "$dir/json" | grep -F -- "$name" >"$dir/launches"
+    while read -r line; do
+        count=$(printf '%s\n' "$line" | value $member)
+        sum=$((${sum:-0} + count * times))
+    done <"$dir/launches"
+    printf '%s' "$sum"
+}
+
+tested=0 failures=0 holds=1
+while IFS= read -r line; do
+    line=${line%%#*}
+    formula=$(printf "%s" "${line#*=}" | tr -s " " | sed "s/^ //; s/ $//")
+    # shellcheck disable=SC2086  # split into words on purpose
+    set -f && set -- ${line%%=*} && set +f
+    case $#/${1:-} in
+        0/) continue ;;
+        */only)
+            holds=$(evaluate "${line#*only}")
+            [ -n "$holds" ] || { echo "io.sh: $table: not understood: $line"; exit 1; }
+            continue ;;
+        3/*) ;;
+        *) echo "io.sh: $table: not understood: $line"; exit 1 ;;
+    esac
+    [ "$holds" != 0 ] || continue
+    got=$(measured "$1" "$2" "$3")
+    want=$(evaluate "$formula")
+    tested=$((tested + 1))
+    if [ -z "$got" ] || [ "$got" != "$want" ]; then
+        failures=$((failures + 1))
+        echo "$1 $2 $3: measured ${got:-no such launch or counter}, but $formula = $want at N=$N M=$M d=$d H=$H V=$V"
+    fi
+done <"$table"
+echo "$tested formulas, $failures failed (N=$N M=$M d=$d H=$H V=$V)"
+[ $failures -eq 0 ] && [ $tested -gt 0 ]
