@@ -19,6 +19,8 @@ const char *verdict_text(enum verdict verdict) {
         return "nothing compared";
     case VERDICT_ALL_ZERO:
         return "the reference is all zero: no check";
+    case VERDICT_NOT_FINITE:
+        return "the reference holds nothing finite: no check";
     case VERDICT_GUARD:
         return "wrote outside a buffer";
     case VERDICT_INPUT:
@@ -33,33 +35,9 @@ const char *verdict_text(enum verdict verdict) {
     return "?";
 }
 
-double fp32_floor(const double *expected, int64_t count, double least) {
-    double largest = least;
-    for (int64_t i = 0; i < count; ++i)
-        if (isfinite(expected[i]) && fabs(expected[i]) > largest) largest = fabs(expected[i]);
-    return ldexp(largest, -20);
-}
-
-static double smallest_subnormal(enum dtype dtype) {
-    switch (dtype) {
-    case DTYPE_FP16:
-        return 0x1p-24;
-    case DTYPE_BF16:
-        return 0x1p-133;
-    case DTYPE_E4M3:
-        return 0x1p-9;
-    case DTYPE_E5M2:
-        return 0x1p-16;
-    case DTYPE_FP32:
-        return 0x1p-149;
-    default:
-        return 0;
-    }
-}
-
 // Half a unit in the last place at x: what rounding a result that size to the type may cost.
 static double one_rounding(enum dtype dtype, double x) {
-    return fmax(fabs(x) * dtype_unit_roundoff(dtype), smallest_subnormal(dtype) / 2);
+    return fmax(fabs(x) * dtype_unit_roundoff(dtype), dtype_min_positive(dtype) / 2);
 }
 
 // Where a row lies in `actual`, in elements.
@@ -105,49 +83,114 @@ static int same_kind(double x, double y) {
     return 1;
 }
 
-struct finding compare(const struct comparison *c) {
-    struct finding f = {.verdict = VERDICT_RIGHT, .rows = c->rows->count, .rows_total = c->rows->total};
-    double largest = 0, plain_err = 0;
-    int all_zero = 1;
-    for (int64_t i = 0; i < c->rows->count * c->columns; ++i) {
-        double expected = c->expected[i], plain_distance = fabs(c->plain[i] - expected);
-        if (expected != 0) all_zero = 0;
-        if (!isfinite(expected)) continue;
-        largest = fmax(largest, fabs(expected));
-        // Where the plain implementation overflows it is no yardstick: the others decide.
-        if (isfinite(plain_distance)) plain_err = fmax(plain_err, plain_distance);
-    }
-    f.bound = 2 * plain_err + one_rounding(c->dtype, largest) + c->expected_rounding + c->floor;
-    if (!every_row_is_sound(c, &f)) {
-        f.err = NAN;
-        return f;
-    }
+// What one head gives to its bound.
+struct head {
+    double largest;          // finite |reference|
+    double plain_err;        // of the plain implementation
+    struct row_error facts;  // the largest of its rows
+};
 
-    int64_t wrong_row = -1, wrong_column = 0;
-    double wrong_actual = 0, wrong_expected = 0;
-    for (int64_t r = 0; r < c->rows->count; ++r) {
+static int64_t head_of(const struct comparison *c, int64_t r) { return rows_at(c->rows, r) / c->seqlen; }
+
+// The rows of one head are neighbours: the first that is not of the head of row `begin`.
+static int64_t end_of_head(const struct comparison *c, int64_t begin) {
+    int64_t end = begin + 1;
+    while (end < c->rows->count && head_of(c, end) == head_of(c, begin)) ++end;
+    return end;
+}
+
+static struct head measure(const struct comparison *c, int64_t begin, int64_t end) {
+    struct head h = {.largest = 0};
+    for (int64_t i = begin * c->columns; i < end * c->columns; ++i) {
+        double distance = fabs(c->plain[i] - c->expected[i]);
+        if (!isfinite(c->expected[i])) continue;
+        h.largest = fmax(h.largest, fabs(c->expected[i]));
+        // Where the plain implementation overflows it is no yardstick: the others decide.
+        if (isfinite(distance)) h.plain_err = fmax(h.plain_err, distance);
+    }
+    for (int64_t r = begin; r < end; ++r) {
+        const struct row_facts *facts = &c->facts[r];
+        const struct row_error *e = c->output == OUTPUT_O ? &facts->o : &facts->lse;
+        h.facts.scale = fmax(h.facts.scale, e->scale), h.facts.worst = fmax(h.facts.worst, e->worst);
+        h.facts.sums = fmax(h.facts.sums, e->sums);
+    }
+    return h;
+}
+
+// `all`: the largest of all heads, and of plain_err / scale. See compare.h.
+struct all_heads {
+    double plain_err, plain_share;
+};
+
+static double bound_of(const struct comparison *c, const struct head *h, const struct all_heads *all) {
+    double lucky = fmin(all->plain_err, fmin(all->plain_share * h->facts.scale, h->facts.worst));
+    return 2 * fmax(h->plain_err, lucky) + one_rounding(c->dtype, h->largest) +
+           c->expected_roundoff * h->largest + 0x1p-20 * fmax(h->largest, h->facts.sums);
+}
+
+// a / b, where nothing is not too much of nothing.
+static double ratio(double err, double bound) { return err == 0 ? 0 : err / bound; }
+
+// Compares the numbers of one head and keeps what it finds in f if no head before was worse. Returns 0 at
+// the first NaN or infinity in the wrong place.
+static int compare_head(const struct comparison *c, int64_t begin, int64_t end, double bound,
+                        struct finding *f) {
+    struct finding bad = {.verdict = VERDICT_RIGHT};
+    double largest = 0;
+    for (int64_t r = begin; r < end; ++r) {
         int64_t row = rows_at(c->rows, r), offset = offset_of(c, row);
         for (int64_t column = 0; column < c->columns; ++column) {
             double actual = number_load(c->dtype, c->actual.data, offset + column);
             double expected = c->expected[r * c->columns + column];
-            ++f.compared;
+            ++f->compared;
             if (!same_kind(actual, expected)) {
-                blame(c, &f, VERDICT_NAN, row, column, actual, expected);
-                f.err = NAN;
-                return f;
+                blame(c, f, VERDICT_NAN, row, column, actual, expected);
+                return 0;
             }
             if (!isfinite(expected)) continue;
+            f->finite += c->facts[r].keys > 0;
             double err = fabs(actual - expected);
-            if (err > f.err) f.err = err;
-            if (err <= f.bound || wrong_row >= 0) continue;
-            wrong_row = row, wrong_column = column, wrong_actual = actual, wrong_expected = expected;
+            largest = fmax(largest, err);
+            if (!(err <= bound) && bad.verdict == VERDICT_RIGHT)
+                blame(c, &bad, VERDICT_WRONG, row, column, actual, expected);
         }
     }
-    if (wrong_row >= 0)
-        blame(c, &f, VERDICT_WRONG, wrong_row, wrong_column, wrong_actual, wrong_expected);
-    else if (f.compared == 0)
+    double worse = ratio(largest, bound) - ratio(f->err, f->bound);
+    if (begin > 0 && !(worse > 0 || (worse == 0 && bound > f->bound))) return 1;
+    f->err = largest, f->bound = bound;
+    if (bad.verdict == VERDICT_WRONG)
+        blame(c, f, VERDICT_WRONG, bad.batch * c->heads * c->seqlen + bad.head * c->seqlen + bad.row,
+              bad.column, bad.actual, bad.expected);
+    return 1;
+}
+
+struct finding compare(const struct comparison *c) {
+    struct finding f = {.verdict = VERDICT_RIGHT, .rows = c->rows->count, .rows_total = c->rows->total};
+    struct all_heads all = {0, 0};
+    int all_zero = 1, sees_keys = 0, sound = every_row_is_sound(c, &f);
+    for (int64_t begin = 0, end; begin < c->rows->count; begin = end) {
+        end = end_of_head(c, begin);
+        struct head h = measure(c, begin, end);
+        all.plain_err = fmax(all.plain_err, h.plain_err);
+        if (h.facts.scale > 0) all.plain_share = fmax(all.plain_share, h.plain_err / h.facts.scale);
+    }
+    for (int64_t begin = 0, end; begin < c->rows->count && sound; begin = end) {
+        end = end_of_head(c, begin);
+        struct head h = measure(c, begin, end);
+        sound = compare_head(c, begin, end, bound_of(c, &h, &all), &f);
+    }
+    if (!sound) {
+        f.err = f.bound = NAN;
+        return f;
+    }
+    for (int64_t i = 0; i < c->rows->count * c->columns; ++i) all_zero &= c->expected[i] == 0;
+    for (int64_t r = 0; r < c->rows->count; ++r) sees_keys |= c->facts[r].keys > 0;
+    if (f.verdict != VERDICT_RIGHT) return f;
+    if (f.compared == 0)
         f.verdict = VERDICT_NOTHING;
     else if (all_zero && c->has_signal)
         f.verdict = VERDICT_ALL_ZERO;
+    else if (f.finite == 0 && sees_keys)
+        f.verdict = VERDICT_NOT_FINITE;
     return f;
 }

@@ -41,6 +41,18 @@ static const struct {
     [INPUTS_NAN] =
         {"nan", "N(0,1) with a NaN in K and V of the last key of the last batch and KV head: seen only by "
                 "queries that see that key"},
+    [INPUTS_NAN_Q] =
+        {"nan-q", "N(0,1) with a NaN in the middle query of the last batch and head: reaches that row only"},
+    [INPUTS_NAN_V] =
+        {"nan-v",
+         "N(0,1) with a NaN in V of the middle key of the last batch and KV head: reaches one column of O, "
+         "LSE stays finite"},
+    [INPUTS_STEEP] =
+        {"steep",
+         "logits rise by 2 with each key: exp(score - max) overflows where the maximum stays behind"},
+    [INPUTS_UNEVEN] =
+        {"uneven",
+         "N(0,1), V of the KV heads 16 and 1/64 times as large in turn: small heads behind large ones"},
 };
 
 const char *inputs_name(enum input_kind kind) { return kinds[kind].name; }
@@ -160,6 +172,10 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
         if (column != 0 && column != a->head_dim - 1) return 0;
         return is_q ? 1 : r->token & 1 ? dot_for(a, ln3) / (a->head_dim > 1 ? 2 : 1) : 0;
     }
+    case INPUTS_STEEP:
+        // From -range / 2 to range / 2, so that the scores are half as large, and as exact in fp16 as can be.
+        if (is_q) return (r->token + r->head) & 1 ? 1 : 0.5;
+        return is_k ? per_column(a, 2 * ((double)r->token - (a->seqlen_k - 1) / 2.0)) : normal;
     case INPUTS_RISING:
     case INPUTS_FALLING:
         if (is_q) return (r->token + r->head) & 1 ? 1 : 0.5;
@@ -182,6 +198,16 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
         int last = r->batch == a->batch - 1 && r->head == a->kv_heads - 1 && r->token == a->seqlen_k - 1;
         return !is_q && last && column == 0 ? (double)NAN : normal;
     }
+    case INPUTS_NAN_Q: {
+        int here = r->batch == a->batch - 1 && r->head == a->heads - 1 && r->token == a->seqlen_q / 2;
+        return is_q && here && column == a->head_dim - 1 ? (double)NAN : normal;
+    }
+    case INPUTS_NAN_V: {
+        int here = r->batch == a->batch - 1 && r->head == a->kv_heads - 1 && r->token == a->seqlen_k / 2;
+        return is_v && here && column == 0 ? (double)NAN : normal;
+    }
+    case INPUTS_UNEVEN:
+        return !is_v ? normal : r->head & 1 ? normal / 64 : 16 * normal;
     default:
         return normal;
     }

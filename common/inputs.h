@@ -20,6 +20,10 @@ enum input_kind {
     INPUTS_OUTLIERS,
     INPUTS_TINY,
     INPUTS_NAN,
+    INPUTS_NAN_Q,
+    INPUTS_NAN_V,
+    INPUTS_STEEP,
+    INPUTS_UNEVEN,
     INPUTS_COUNT
 };
 

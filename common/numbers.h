@@ -222,6 +222,27 @@ NUMBERS_FN double dtype_unit_roundoff(enum dtype type) {
     return 0;
 }
 
+// The smallest value above zero: the distance of neighbours in the subnormal range.
+NUMBERS_FN double dtype_min_positive(enum dtype type) {
+    switch (type) {
+    case DTYPE_FP16:
+        return 0x1p-24;
+    case DTYPE_BF16:
+        return 0x1p-133;
+    case DTYPE_E4M3:
+        return 0x1p-9;
+    case DTYPE_E5M2:
+        return 0x1p-16;
+    case DTYPE_FP32:
+        return 0x1p-149;
+    case DTYPE_FP64:
+        return 0x1p-1074;
+    case DTYPE_COUNT:
+        break;
+    }
+    return 0;
+}
+
 // The largest finite value.
 NUMBERS_FN double dtype_max_finite(enum dtype type) {
     switch (type) {

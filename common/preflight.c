@@ -62,6 +62,20 @@ enum obstacle preflight_kernel(const struct kernel *kernel, const struct attenti
     return TOO_LARGE;
 }
 
+enum obstacle preflight_scores(const struct kernel *kernel, const struct attention *a, double largest_score,
+                               struct message *what) {
+    double scores = (double)query_count(a) * a->seqlen_k;
+    if (largest_score <= dtype_max_finite(a->dtype) || scores == 0 ||
+        preflight_workspace(kernel, a) < scores * (double)dtype_bytes(a->dtype))
+        return NO_OBSTACLE;
+    fail(what,
+         "a score of %.3g: it keeps S in %s, which ends at %g; choose a smaller --scale, or a kernel that "
+         "keeps "
+         "no S (lab02_online_softmax --kernel fused)",
+         largest_score, dtype_name(a->dtype), dtype_max_finite(a->dtype));
+    return NOT_SUPPORTED;
+}
+
 // ---------------------------------------------------------------- the case
 
 struct sizes {

@@ -20,6 +20,12 @@ enum obstacle preflight_kernel(const struct kernel *kernel, const struct attenti
 // Bytes of workspace that the kernel needs, 0 if none.
 double preflight_workspace(const struct kernel *kernel, const struct attention *a);
 
+// Whether a kernel that keeps its scores in global memory can keep these: `largest_score`, the largest
+// |score| (reference.h), fits into the storage type. Known by its workspace, which holds a matrix of scores.
+// Returns NO_OBSTACLE, or NOT_SUPPORTED and what is not supported.
+enum obstacle preflight_scores(const struct kernel *kernel, const struct attention *a, double largest_score,
+                               struct message *what);
+
 // Bytes of q, k, v, o and lse.
 double preflight_tensors(const struct attention *a);
 

@@ -106,7 +106,10 @@ struct copy {
     enum dtype from_type, to_type;
     const void *from;
     void *to;
-    int inexact;  // some number changed on the way
+    int inexact;          // some number changed on the way
+    int overflowed;       // and a finite one became infinite: the first that did
+    int64_t overflow_at;  // in file order
+    double overflow_value;
 };
 
 static void load_element(void *context, int64_t in_memory, int64_t in_file) {
@@ -115,6 +118,8 @@ static void load_element(void *context, int64_t in_memory, int64_t in_file) {
     number_store(c->to_type, c->to, in_memory, value);
     double stored = number_load(c->to_type, c->to, in_memory);
     c->inexact |= stored != value && !(isnan(stored) && isnan(value));
+    if (isfinite(stored) || !isfinite(value) || c->overflowed) return;
+    c->overflowed = 1, c->overflow_at = in_file, c->overflow_value = value;
 }
 
 static void save_element(void *context, int64_t in_memory, int64_t in_file) {
@@ -242,6 +247,15 @@ static int load_inputs(const struct options *o, struct problem *p, struct messag
         copy.to = tensor_at(&p->host, i)->data;
         for_each(&p->host, *tensor_at(&p->host, i), i, load_element, &copy);
         p->inputs_rounded |= copy.inexact;
+        if (!copy.overflowed) continue;
+        int64_t n = copy.overflow_at, *shape = file[i].shape;
+        status = fail(
+            why,
+            "%s/%s.npy holds %g at [%lld, %lld, %lld, %lld], and %s ends at %g: it would become infinite. "
+            "Scale the numbers down before saving them.",
+            o->load, tensor_file[i], copy.overflow_value, (long long)(n / shape[3] / shape[2] / shape[1]),
+            (long long)(n / shape[3] / shape[2] % shape[1]), (long long)(n / shape[3] % shape[2]),
+            (long long)(n % shape[3]), dtype_name(p->host.dtype), dtype_max_finite(p->host.dtype));
     }
     for (int i = Q; i <= V; ++i) npy_free(&file[i]);
     return status;
@@ -280,8 +294,7 @@ int problem_make(const struct options *o, struct problem *p, struct message *why
 // it can be the answer to these inputs at all. Returns 1 if it was taken, 0 if there is no such file, -1
 // with a sentence.
 static int take_loaded(const struct options *o, struct problem *p, const char *name, int columns,
-                       double floor, double *computed, const double *plain, double *rounding,
-                       struct message *why) {
+                       double *computed, const double *plain, double *roundoff, struct message *why) {
     const struct attention *a = &p->host;
     struct npy file;
     if (load_array(o->load, name, columns ? 4 : 3, 1, &file, why) != 0) return -1;
@@ -295,34 +308,36 @@ static int take_loaded(const struct options *o, struct problem *p, const char *n
         npy_free(&file);
         return status;
     }
-    double largest = 0, distance = 0, plain_distance = 0;
-    int kinds_differ = 0;
+    // A framework that computed it in the storage type may be as far off as the plain implementation, twice
+    // over: the bound that kernels have.
+    struct comparison given = {.output = columns ? OUTPUT_O : OUTPUT_LSE,
+                               .dtype = file.dtype,
+                               .actual =
+                                   tensor_view(file.data, LAYOUT_BHSD, a->heads, a->seqlen_q, (int)width),
+                               .batch = a->batch,
+                               .heads = a->heads,
+                               .seqlen = a->seqlen_q,
+                               .columns = (int)width,
+                               .rows = &p->rows,
+                               .expected = computed,
+                               .plain = plain,
+                               .facts = p->reference.facts,
+                               .inputs_finite = p->inputs_finite};
+    struct finding f = compare(&given);
     for (int64_t r = 0; r < p->rows.count; ++r)
-        for (int64_t c = 0; c < width; ++c) {
-            int64_t n = r * width + c;
-            double given = number_load(file.dtype, file.data, rows_at(&p->rows, r) * width + c);
-            if (!isfinite(given) || !isfinite(computed[n])) {
-                kinds_differ |= given != computed[n] && !(isnan(given) && isnan(computed[n]));
-            } else {
-                largest = fmax(largest, fabs(given));
-                distance = fmax(distance, fabs(given - computed[n]));
-                double d = fabs(plain[n] - computed[n]);
-                if (isfinite(d)) plain_distance = fmax(plain_distance, d);
-            }
-            computed[n] = given;
-        }
-    *rounding = largest * dtype_unit_roundoff(file.dtype);
+        for (int64_t c = 0; c < width; ++c)
+            computed[r * width + c] = number_load(file.dtype, file.data, rows_at(&p->rows, r) * width + c);
+    *roundoff = dtype_unit_roundoff(file.dtype);
     npy_free(&file);
-    // A framework that computed it in the storage type may be as far off as the plain
-    // implementation, twice over.
-    double bound = 2 * plain_distance + *rounding + floor;
-    if (kinds_differ || !(distance <= bound))
-        return fail(
-            why,
-            "%s/%s.npy is not the answer to q, k, v there: it differs by %.3g from the reference (%.3g would "
-            "pass). Was it made with the same --causal and --scale? Give them, or remove the file: it is "
-            "computed then.",
-            o->load, name, kinds_differ ? (double)INFINITY : distance, bound);
+    char how[80] = "it has NaN or infinity where the reference has not, or the reverse";
+    if (f.verdict == VERDICT_WRONG)
+        snprintf(how, sizeof how, "it differs by %.3g from the reference (%.3g would pass)", f.err, f.bound);
+    if (f.verdict == VERDICT_WRONG || f.verdict == VERDICT_NAN || f.verdict == VERDICT_UNWRITTEN)
+        return fail(why,
+                    "%s/%s.npy is not the answer to q, k, v there: %s. Was it made with the same --causal "
+                    "and --scale? "
+                    "Give them, or remove the file: it is computed then.",
+                    o->load, name, how);
     return 1;
 }
 
@@ -338,12 +353,10 @@ int problem_reference(const struct options *o, struct problem *p, struct message
         return 0;
     }
     struct reference *r = &p->reference;
-    int took = take_loaded(o, p, "o", a->head_dim, fp32_floor(r->o, p->rows.count * a->head_dim, 0), r->o,
-                           r->plain_o, &p->o_rounding, why);
+    int took = take_loaded(o, p, "o", a->head_dim, r->o, r->plain_o, &p->o_roundoff, why);
     if (took < 0) return -1;
     p->o_loaded = took;
-    double floor = fp32_floor(r->lse, p->rows.count, 1);
-    took = take_loaded(o, p, "lse", 0, floor, r->lse, r->plain_lse, &p->lse_rounding, why);
+    took = take_loaded(o, p, "lse", 0, r->lse, r->plain_lse, &p->lse_roundoff, why);
     if (took < 0) return -1;
     p->lse_loaded = took;
     return 0;

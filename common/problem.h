@@ -22,7 +22,7 @@ struct problem {
     struct rows rows;            // the rows that are checked
     struct reference reference;  // for these rows; o and lse replaced by the loaded ones if there were any
     int o_loaded, lse_loaded;
-    double o_rounding, lse_rounding;  // largest rounding in the loaded o and lse, 0 if computed
+    double o_roundoff, lse_roundoff;  // half an ulp at 1 of the types of the loaded o and lse, 0 if computed
 };
 
 // A tensor of that many elements in that order in memory.

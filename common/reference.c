@@ -199,7 +199,7 @@ static void exact_row(const struct attention *a, struct scratch *w, int64_t n, d
 
 // The type that the plain implementation keeps the scores of a row in.
 static enum dtype score_type(const struct attention *a, double largest_score) {
-    return dtype_bytes(a->dtype) == 1 || largest_score > dtype_largest(a->dtype) ? DTYPE_FP32 : a->dtype;
+    return dtype_bytes(a->dtype) == 1 || largest_score > dtype_max_finite(a->dtype) ? DTYPE_FP32 : a->dtype;
 }
 
 static struct row_facts facts_of(const struct attention *a, const struct scratch *w, int64_t n,
@@ -209,16 +209,17 @@ static struct row_facts facts_of(const struct attention *a, const struct scratch
     double score_error = (a->head_dim + 4) * 0x1p-24 * product +
                          dtype_unit_roundoff(score_type(a, largest_score)) * largest_score;
     double p_scale = dtype_bytes(a->dtype) == 1 ? 256 : 1;
-    double subnormal = (double)n * dtype_smallest(a->dtype) / 2 / p_scale;
+    double subnormal = (double)n * dtype_min_positive(a->dtype) / 2 / p_scale;
     double share = expm1(2 * score_error) + 2 * u + subnormal + 2 * sums;
-    return (struct row_facts){.keys = n,
-                              .score = largest_score,
-                              .o = {.scale = v, .worst = v * fmin(share, 2)},
-                              .lse = {.scale = largest_score, .worst = score_error + sums}};
+    return (struct row_facts){
+        .keys = n,
+        .score = largest_score,
+        .o = {.scale = v, .worst = v * fmin(share, 2), .sums = v * fmax(product, 1)},
+        .lse = {.scale = largest_score, .worst = score_error + sums, .sums = fmax(product, 1)}};
 }
 
-static void plain_row(const struct attention *a, struct scratch *w, int64_t n, double largest_score, double *o,
-                      double *lse) {
+static void plain_row(const struct attention *a, struct scratch *w, int64_t n, double largest_score,
+                      double *o, double *lse) {
     enum dtype dtype = a->dtype, score_dtype = score_type(a, largest_score);
     int is_8_bit = dtype_bytes(dtype) == 1;
     dots_float(w->x, w->head.k, a->head_dim, n, w->plain_s);

@@ -29,18 +29,18 @@ int rows_choose(const struct attention *a, double budget, struct rows *rows);
 void rows_free(struct rows *rows);
 static inline int64_t rows_at(const struct rows *rows, int64_t n) { return rows->index ? rows->index[n] : n; }
 
-// Of one output of one row: `scale`, what its error is in proportion to, and `worst`, more than honest
-// arithmetic can be off by.
+// Of one output of one row: `scale`, what its error is in proportion to; `worst`, more than honest arithmetic
+// can be off by; `sums`, the magnitude of what is summed in fp32, which may cancel.
 struct row_error {
-    double scale, worst;
+    double scale, worst, sums;
 };
 
 // What a row looks at. Infinity and NaN are passed over.
 struct row_facts {
-    int64_t keys;           // that it sees
-    double score;           // largest |score| among them
-    struct row_error o;     // O is linear in V: scale is the largest |element| of V that it sees
-    struct row_error lse;   // off by no more than its scores are: scale is the largest |score|
+    int64_t keys;          // that it sees
+    double score;          // largest |score| among them
+    struct row_error o;    // O is linear in V: scale is the largest |element| of V that it sees
+    struct row_error lse;  // off by no more than its scores are: scale is the largest |score|
 };
 
 struct reference {
@@ -65,16 +65,16 @@ double reference_bytes(const struct attention *a);
 // in fp32; P rounded to the storage type; P V accumulated in fp32, rounded to the storage type; LSE in fp32
 // from the rounded scores. A row with a score beyond the storage type's largest number keeps its scores in
 // fp32. So do the 8-bit types, where no one keeps scores, and there P = exp(s - max) is multiplied by 256
-// before it is rounded (so that small probabilities are not lost below e4m3's 2^-9) and O divided by 256 times
-// the sum.
+// before it is rounded (so that small probabilities are not lost below e4m3's 2^-9) and O divided by 256
+// times the sum.
 //
 // The worst case of row_error. A score is off by at most
 //     e = (head_dim + 4) 2^-24 |scale| |q| max|k| + u max|score|
 // (a sum of head_dim products in fp32, of absolute values that Cauchy-Schwarz bounds, the scale and the
 // exponential's argument; u is half an ulp at 1 of the type that scores are kept in), which multiplies a
-// probability by a factor within exp(+-2 e). Storing it costs u and, in the subnormal range, half the smallest
-// number; sums over n keys in fp32 cost n 2^-24 each. Times max|V| that is O's error, never more than
-// 2 max|V|; of LSE the scores' error and one sum remain.
+// probability by a factor within exp(+-2 e). Storing it costs u and, in the subnormal range, half the
+// smallest number; sums over n keys in fp32 cost n 2^-24 each. Times max|V| that is O's error, never more
+// than 2 max|V|; of LSE the scores' error and one sum remain.
 int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out);
 void reference_free(struct reference *out);
 

@@ -190,7 +190,7 @@ static __device__ void output_step(const struct attention *a, const half *v, int
 template <int CHUNKS>
 static __device__ void store_output(const struct attention *a, struct position at, float factor,
                                     const float (*o_reg)[8]) {
-    half *o = row<half>(a->o, at.batch, at.head, at.i);  // [head_dim]
+    uint4 *o = (uint4 *)row<half>(a->o, at.batch, at.head, at.i);  // [head_dim / 8], 16 bytes each
     for (int n = 0; n < CHUNKS; n++) {
         uint4 packed;
         half2 *pair = (half2 *)&packed;
@@ -203,7 +203,7 @@ static __device__ void store_output(const struct attention *a, struct position a
             }
             pair[e / 2] = __floats2half2_rn(x, y);
         }
-        if (lane() < GROUP && column_of(n) < a->head_dim) *(uint4 *)(o + column_of(n)) = packed;
+        if (lane() < GROUP && column_of(n) < a->head_dim) o[n * GROUP + lane()] = packed;
     }
 }
 

@@ -31,6 +31,7 @@ lab_case(n200 --seqlen 200 --heads 1 --dim 16)
 lab_case(n250_causal --seqlen 250 --causal --heads 1 --dim 24)
 lab_case(n257 --seqlen 257 --heads 1 --dim 16)
 lab_case(n257_causal --seqlen 257 --causal --heads 1 --dim 32)
+lab_case(n300 PROBE --seqlen-q 300 --seqlen-k 3 --heads 1 --dim 8)  # rows past 256, a block's worth
 
 # Queries and keys of different number. Causal is aligned bottom right: query i sees keys j <= i + seqlen_k - seqlen_q.
 lab_case(q1_k257 --seqlen-q 1 --seqlen-k 257)
@@ -54,7 +55,7 @@ lab_case(no_queries --seqlen-q 0 --seqlen-k 9)
 lab_case(no_queries_no_keys --seqlen-q 0 --seqlen-k 0)
 lab_case(no_batch --batch 0 --seqlen 9)
 
-# Head dimensions: any multiple of 8 up to 128. 65 keys leave a tail of one.
+# Head dimensions: any multiple of 8 up to 256. 65 keys leave a tail of one.
 lab_case(dim8 --seqlen 65 --dim 8)
 lab_case(dim24 --seqlen 65 --dim 24 --causal)
 lab_case(dim40 --seqlen 65 --dim 40)
@@ -63,6 +64,8 @@ lab_case(dim72 --seqlen 65 --dim 72 --heads 1)
 lab_case(dim96 --seqlen 65 --dim 96 --causal --heads 1)
 lab_case(dim120 --seqlen 33 --dim 120)
 lab_case(dim128 PROBE --seqlen-q 10 --seqlen-k 65 --dim 128 --heads 1)
+lab_case(dim136 PROBE --seqlen-q 5 --seqlen-k 33 --dim 136 --heads 1)
+lab_case(dim256 PROBE --seqlen-q 5 --seqlen-k 40 --dim 256 --heads 1)
 
 # Heads and batches. 6/2, 6/3 and 8/1: where heads / kv_heads equals kv_heads (4/2), two wrong mappings look right.
 lab_case(gqa_6_2 PROBE --batch 2 --heads 6 --kv-heads 2 --seqlen 19 --dim 16)
@@ -88,6 +91,7 @@ lab_case(ln3 PROBE --seqlen-q 20 --seqlen-k 65 --inputs ln3 --dim 64 --heads 1) 
 lab_case(ln3_dim128 --seqlen 65 --inputs ln3 --dim 128 --heads 1)
 lab_case(rising PROBE --seqlen-q 20 --seqlen-k 130 --inputs rising --dim 32 --heads 1)  # the maximum moves at every key
 lab_case(rising_causal --seqlen 130 --causal --inputs rising --dim 32 --heads 1)
+lab_case(steep PROBE --seqlen-q 4 --seqlen-k 200 --inputs steep --dim 16 --heads 1)  # 2 a key: overflow, if the maximum does not follow
 lab_case(falling --seqlen 130 --inputs falling --dim 32 --heads 1)
 lab_case(low PROBE --seqlen 30 --inputs low --dim 32 --heads 1)  # every score near -200: a maximum that starts at 0
 lab_case(huge PROBE --seqlen 30 --inputs huge --dim 32 --heads 1)  # scores far beyond where exp overflows
@@ -97,10 +101,17 @@ lab_case(outliers --seqlen 65 --inputs outliers --dim 64)
 lab_case(tiny --seqlen 65 --inputs tiny --dim 64 --heads 1)
 lab_case(nan PROBE --seqlen 20 --inputs nan --dim 16)  # NaN in a key that is seen reaches the output, masked it does not
 lab_case(nan_causal PROBE --seqlen-q 10 --seqlen-k 70 --causal --inputs nan --dim 16)
+lab_case(nan_causal_whole_tiles PROBE --seqlen-q 10 --seqlen-k 64 --causal --inputs nan --dim 16)  # the NaN ends a whole tile
+lab_case(nan_q PROBE --seqlen 20 --inputs nan-q --dim 16)  # one row of o and lse is NaN
+lab_case(nan_v PROBE --seqlen-q 10 --seqlen-k 66 --inputs nan-v --dim 16)  # one column of o is NaN, and lse is finite
+lab_case(nan_v_causal PROBE --seqlen 40 --causal --inputs nan-v --dim 8)  # in the lower half of the rows
+lab_case(uneven PROBE --seqlen-q 20 --seqlen-k 40 --inputs uneven --dim 16)  # a large head and a small one
 
 # A scale that is not 1/sqrt(head_dim), and another seed.
 lab_case(scale PROBE --seqlen 33 --dim 16 --scale 0.7)
 lab_case(scale_negative --seqlen 33 --dim 16 --causal --scale -0.3)
+lab_case(scale_minus_6 PROBE --seqlen-q 10 --seqlen-k 40 --scale -6)  # the largest score belongs to the smallest q . k
+lab_case(scale_3 PROBE --seqlen 20 --dim 16 --scale 3)
 lab_case(seed7 --seqlen 65 --dim 24 --causal --seed 7)
 
 # ---- gpu only ----------------------------------------------------------------------------------------------------------

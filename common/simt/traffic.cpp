@@ -23,7 +23,6 @@ namespace simt {
 
 constexpr unsigned groups_in_flight = 64;  // a power of two
 constexpr int patience = 4 * max_threads_per_block;
-constexpr size_t table_size = 4096;  // a power of two, more than the accesses that a kernel's code has
 
 struct Traffic::Group {
     uint32_t lanes = 0;    // who is in it
@@ -37,7 +36,7 @@ struct Traffic::Track {
     std::vector<Group> groups{groups_in_flight};
 };
 
-Traffic::Traffic() : table(table_size, -1), touched(max_threads_per_block / warp_size) {}
+Traffic::Traffic() : table(1024, -1), touched(max_threads_per_block / warp_size) {}
 Traffic::~Traffic() = default;
 
 // Distinct 32-byte sectors that the group touches.
@@ -110,11 +109,11 @@ struct Wavefronts {
 // A load merges two neighbouring passes (the halves; each half's two quarters) into one if its lanes 2 i and
 // 2 i + 1 want the same address or one of them takes no part: then together they want no more than one pass
 // could give. Stores never merge. Conflicts, to Nsight Compute, are the wavefronts above the number of passes
-// after merging. Measured on an H200: 35 patterns each of 8 and 16 bytes, of which those with equal addresses
+// after merging. Measured on an H200: 37 kernels each of 8 and 16 bytes, of which those with equal addresses
 // have them in neighbouring lanes.
 static Wavefronts count_wavefronts(const uint64_t *address, uint32_t lanes, unsigned size, AccessKind kind) {
-    int pass = size <= 4 ? warp_size : int(128 / size);
-    int span = size <= 4 ? warp_size : 2 * pass;  // what may merge
+    int pass = size <= 4 ? warp_size : size <= 8 ? warp_size / 2 : warp_size / 4;
+    int span = size <= 4 ? pass : 2 * pass;  // what may merge
     Wavefronts sum;
     for (int from = 0; from < warp_size; from += span) {
         uint32_t in_span = lanes & (span == warp_size ? ~0u : (1u << span) - 1) << from;
@@ -145,16 +144,30 @@ void Traffic::finish(AccessSite &site, Group &group) {
     group.lanes = 0;
 }
 
-int Traffic::find_site(const AccessPlace &place) {
+// Where the search for a place starts in a table of this many slots, a power of two.
+static size_t first_slot(const AccessPlace &place, size_t slots) {
     uint64_t key =
         (uint64_t(place.pc) + uint64_t(uintptr_t(place.file)) + uint64_t(place.line)) * 2 + place.shared;
-    size_t slot = size_t((key * 0x9e3779b97f4a7c15ull) >> 52);
-    for (int index; (index = table[slot]) >= 0; slot = (slot + 1) & (table_size - 1))
+    return size_t((key * 0x9e3779b97f4a7c15ull) >> 32) & (slots - 1);
+}
+
+int Traffic::find_site(const AccessPlace &place) {
+    size_t slot = first_slot(place, table.size());
+    for (int index; (index = table[slot]) >= 0; slot = (slot + 1) & (table.size() - 1))
         if (sites[size_t(index)].place == place) return index;
+    int added = int(sites.size());
     sites.emplace_back(place);
     tracks.emplace_back(max_threads_per_block / warp_size);
-    table[slot] = int(sites.size()) - 1;
-    return table[slot];
+    table[slot] = added;
+    if (2 * sites.size() > table.size()) {  // all kernels of the program are in it: keep half of it empty
+        table.assign(2 * table.size(), -1);
+        for (size_t i = 0; i < sites.size(); i++) {
+            for (slot = first_slot(sites[i].place, table.size()); table[slot] >= 0;)
+                slot = (slot + 1) & (table.size() - 1);
+            table[slot] = int(i);
+        }
+    }
+    return added;
 }
 
 void Traffic::access(Worker &worker, const AccessPlace &place, uint64_t address) {

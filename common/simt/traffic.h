@@ -64,7 +64,7 @@ class Traffic {
     int find_site(const AccessPlace &place);
     void finish(AccessSite &site, Group &group);
 
-    std::vector<int> table;  // hash of a place -> index into sites, -1 empty
+    std::vector<int> table;  // hash of a place -> index into sites, -1 empty; a power of two
     std::vector<AccessSite> sites;
     std::vector<std::vector<std::unique_ptr<Track>>> tracks;  // [site][warp]
     std::vector<std::vector<size_t>> touched;  // [warp]: sites with accesses since the warp met

@@ -11,13 +11,13 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 failures=0
 
-# npy FILE DESCR FORTRAN SHAPE BYTES [VERSION]: BYTES of data, all 0x3c (1.06 as fp16, 0.0115 as fp32)
+# npy FILE DESCR FORTRAN SHAPE BYTES [VERSION [OCTAL]]: BYTES of data, all OCTAL, or 0x3c (1.06 as fp16, 0.0115 as fp32)
 npy() {
     {
         printf '\223NUMPY'
         printf '%b' "\\0${6:-001}\\0000\\0166\\0000"
         printf '%-117s\n' "{'descr': '$2', 'fortran_order': $3, 'shape': $4, }"
-        head -c "$5" /dev/zero | tr '\000' '\074'
+        head -c "$5" /dev/zero | tr '\000' "\\${7:-074}"
     } >"$1"
 }
 # A sound folder: batch 1, 2 heads, 5 tokens, head_dim 8.
@@ -58,6 +58,7 @@ bad disagree '<f2' False '(1, 2, 5, 16)' 320
 bad disagree '<f2' False '(1, 3, 5, 8)' 240
 bad disagree '<f2' False '(1, 2, 6, 8)' 192 # unlike v
 bad header '<f2' False '(1, -2, 5, 8)' 160
+bad '5.24393e\+36 at \[0, 0, 0, 0\].*infinite' '<f4' False '(1, 2, 5, 8)' 320 001 174 # finite there, not in fp16
 bad 'claims' '<f2' False '(99999999999, 99999999999, 5, 8)' 160
 bad 'claims' '<f2' False '(65536, 65536, 65536, 65536)' 160
 bad 'fortran_order' '<f2' Maybe '(1, 2, 5, 8)' 160

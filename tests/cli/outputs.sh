@@ -62,6 +62,13 @@ shape='--batch 2 --heads 6 --kv-heads 2 --seqlen-q 19 --seqlen-k 37 --dim 16 --c
     "$check_json" "$dir/empty.json" kernels || failures=$((failures + 1))
     run --seqlen 9 --inputs nan --json "$dir/nan.json"
     "$check_json" "$dir/nan.json" kernels || failures=$((failures + 1))
+
+    # Results that nobody can read are no success.
+    if [ -w /dev/full ]; then
+        "$lab" --seqlen 5 --dim 8 >/dev/full 2>"$dir/full.txt"
+        [ $? -eq 2 ] || fail "a full standard output was not exit code 2"
+        grep -q "standard output" "$dir/full.txt" || fail "a full standard output was not named"
+    fi
 }
 
 [ "$failures" -eq 0 ] || echo "$failures checks failed"

@@ -70,6 +70,10 @@ static void frozen(void) {
         {INPUTS_OUTLIERS, DTYPE_FP16, 1, 0xc8bbb408c82960d0u},
         {INPUTS_TINY, DTYPE_FP16, 1, 0xedc47c121081dbbau},
         {INPUTS_NAN, DTYPE_FP16, 1, 0xefc1d9e01b80f082u},
+        {INPUTS_NAN_Q, DTYPE_FP16, 1, 0xac05ff7d3494197du},
+        {INPUTS_NAN_V, DTYPE_FP16, 1, 0x5af566d581868105u},
+        {INPUTS_STEEP, DTYPE_FP16, 1, 0x5b512239fb6dddf1u},
+        {INPUTS_UNEVEN, DTYPE_FP16, 1, 0x2d025f1a53434a63u},
         {INPUTS_NORMAL, DTYPE_FP16, 2, 0x1972c05745595098u},
         {INPUTS_NORMAL, DTYPE_BF16, 1, 0x65b99fde26bd2325u},
         {INPUTS_NORMAL, DTYPE_E4M3, 1, 0x9a128265798a7473u},
@@ -135,6 +139,18 @@ static double logit(const struct memory *m, int b, int h, int i, int j) {
     return sum * (double)m->a.scale;
 }
 
+static int count_nan(const struct memory *m) {
+    int count = 0;
+    for (int b = 0; b < BATCH; ++b)
+        for (int h = 0; h < HEADS; ++h)
+            for (int i = 0; i < TOKENS; ++i)
+                for (int c = 0; c < DIM; ++c) {
+                    count += isnan(at(m, 'q', b, h, i, c));
+                    if (h < KV_HEADS) count += isnan(at(m, 'k', b, h, i, c)) + isnan(at(m, 'v', b, h, i, c));
+                }
+    return count;
+}
+
 static void kinds(void) {
     static struct memory m;
     make(&m, INPUTS_ZERO_Q, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
@@ -186,14 +202,23 @@ static void kinds(void) {
     }
 
     make(&m, INPUTS_NAN, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
-    int nans = 0;
-    for (int b = 0; b < BATCH; ++b)
-        for (int h = 0; h < KV_HEADS; ++h)
-            for (int i = 0; i < TOKENS; ++i)
-                for (int c = 0; c < DIM; ++c)
-                    nans += isnan(at(&m, 'k', b, h, i, c)) + isnan(at(&m, 'v', b, h, i, c));
-    EXPECT(nans == 2);
+    EXPECT(count_nan(&m) == 2);
     EXPECT(isnan(at(&m, 'k', 1, 1, TOKENS - 1, 0)) && isnan(at(&m, 'v', 1, 1, TOKENS - 1, 0)));
+
+    // One NaN each, in a row that others stand beside.
+    make(&m, INPUTS_NAN_Q, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
+    EXPECT(isnan(at(&m, 'q', 1, HEADS - 1, TOKENS / 2, DIM - 1)) && count_nan(&m) == 1);
+    make(&m, INPUTS_NAN_V, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
+    EXPECT(isnan(at(&m, 'v', 1, KV_HEADS - 1, TOKENS / 2, 0)) && count_nan(&m) == 1);
+
+    make(&m, INPUTS_STEEP, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
+    for (int j = 1; j < TOKENS; ++j) EXPECT_NEAR(logit(&m, 0, 0, 3, j) - logit(&m, 0, 0, 3, j - 1), 2, 0.05);
+    EXPECT_NEAR(logit(&m, 0, 0, 3, 0), -(TOKENS - 1), 0.05);
+
+    make(&m, INPUTS_UNEVEN, 1, DTYPE_FP32, LAYOUT_BHSD, 0);
+    EXPECT_NEAR(at(&m, 'v', 1, 0, 5, 3), 16 * inputs_normal(1, 2, 1, 0, 5, 3), 1e-5);
+    EXPECT_NEAR(at(&m, 'v', 1, 1, 5, 3), inputs_normal(1, 2, 1, 1, 5, 3) / 64, 1e-8);
+    EXPECT_NEAR(at(&m, 'k', 1, 1, 5, 3), inputs_normal(1, 1, 1, 1, 5, 3), 1e-6);
 }
 
 int main(void) {

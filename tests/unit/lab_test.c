@@ -102,6 +102,9 @@ static void needs_workspace(struct attention a) {
     CUDA_CHECK(cudaMemset(a.workspace, 0, sizeof bytes));  // the second run must find it poisoned again
 }
 static size_t workspace_1000(const struct attention *a) { return (void)a, 1000; }
+static size_t workspace_of_scores(const struct attention *a) {
+    return (size_t)query_count(a) * (size_t)a->seqlen_k * 2;
+}
 static size_t workspace_too_large(const struct attention *a) { return (void)a, (size_t)1 << 50; }
 
 #define ANY                                                                                                  \
@@ -122,6 +125,7 @@ static const struct kernel kernels[] = {
     {"changes_v", "", changes_v, NULL, ANY},
     {"unsteady", "", unsteady, NULL, ANY},
     {"too_large", "", right, workspace_too_large, ANY},
+    {"keeps_scores", "", right, workspace_of_scores, ANY},
     {"only_64", "", right, NULL, {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 64, 64, 0}},
 };
 static const struct shape shape = {.batch = 2, .heads = 3, .kv_heads = 1, .seqlen = 12, .head_dim = 8};
@@ -161,6 +165,11 @@ int main(int argc, char **argv) {
     run("--kernel right --layout bshd --causal --seqlen-q 20", LAB_OK, "\"compared\": 960");
     run("--kernel right --bench", LAB_OK, "\"repetitions\"");
     run("--kernel right --inputs nan", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel right --inputs nan --batch 1 --heads 1", LAB_WRONG, verdict_text(VERDICT_NOT_FINITE));
+    run("--kernel right --kernel keeps_scores --scale 1000", LAB_OK, NULL);
+    // Scores beyond fp16: not for a kernel that stores them.
+    run("--kernel right --kernel needs_workspace --scale 20000", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel keeps_scores --scale 20000", LAB_USAGE, "it keeps S in fp16, which ends at 65504");
     run("--kernel right --seqlen-k 0", LAB_OK, "\"compared\": 576");
     run("--kernel right --batch 0", LAB_OK, "nothing to compute");
     EXPECT(launches == 0);
