@@ -202,7 +202,7 @@ template <class T> static void check_scalar(const struct format *f) {
         CHECK(r->up == expected_directed(f, (double)floats[i], 1));
         // The conversion from double has NaNs of its own (the header for GPUs before sm_90 does it by
         // software).
-        unsigned nan_of_double = f == &fp16 ? 0x7e00 : signbit(doubles[i]) ? 0xffc0 : 0x7fc0;
+        unsigned nan_of_double = (f == &fp16 ? 0x7e00 : 0x7fc0) | (signbit(doubles[i]) ? 0x8000 : 0);
         if (!CHECK(r->from_double == (isnan(doubles[i]) ? nan_of_double : slow_round(f, doubles[i]))))
             fprintf(stderr, "    %s from %a: 0x%04x\n", f->name, doubles[i], r->from_double);
         int ordered = relation_bits(x, y, 0), unordered = relation_bits(x, y, 1);

@@ -12,7 +12,8 @@
 #define F16X2_RAW __half2_raw
 #define F16_FROM_FLOAT fp16_from_float
 #define F16_FROM_DOUBLE fp16_from_double
-#define F16_NAN_FROM_DOUBLE 0x7e00  // what cvt.rn.f16.f64 makes of a NaN on an H200; all else gives 0x7fff
+// What cvt.rn.f16.f64 makes of a NaN on an H200: it keeps the sign. All else gives 0x7fff.
+#define F16_NAN_FROM_DOUBLE static_cast<unsigned short>(__builtin_signbit(value) ? 0xfe00 : 0x7e00)
 #define F16_TO_FLOAT float_from_fp16
 #include "simt_float16.inc"
 
