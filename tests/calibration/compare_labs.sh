@@ -60,4 +60,4 @@ for pair in $pairs; do
         }
         END { exit failed }' "$work/profile.json" >>"$work/counted.csv"
 done
-"$here/compare.sh" --least 90 "$work/expected.csv" "$exceptions" cat "$work/counted.csv"
+"$here/compare.sh" "$work/expected.csv" "$exceptions" cat "$work/counted.csv"

@@ -263,10 +263,10 @@ __global__ void divergent_barrier(int *out) {
 }
 constexpr int divergent_line = __LINE__ - 4;
 
-// Two barriers on one line are two barriers.
+// Two barriers on one line are two barriers (with different neighbours, or a compiler makes one of them).
 // clang-format off
 __global__ void divergent_on_one_line(int *out) {
-    if (threadIdx.x < 32) { __syncthreads(); out[0] = 1; } else { __syncthreads(); }
+    if (threadIdx.x < 32) { out[0] = 1; __syncthreads(); out[1] = 2; } else { out[2] = 3; __syncthreads(); out[3] = 4; }
     out[threadIdx.x] = 1;
 }
 // clang-format on

@@ -5,12 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static __device__ int sum_below(int n) {
+// Every level needs its caller's array, so that no compiler makes a loop of it.
+static __device__ int sum_below(int n, const volatile char *above) {
     volatile char large[4096];
-    large[0] = (char)n;
-    return n > 0 ? sum_below(n - 1) + large[0] : 0;
+    large[0] = (char)(n + above[0]);
+    return n > 0 ? sum_below(n - 1, large) + large[0] : 0;
 }
-__global__ void recurse(int *out, int depth) { out[threadIdx.x] = sum_below(depth); }
+__global__ void recurse(int *out, int depth) {
+    volatile char first[1] = {1};
+    out[threadIdx.x] = sum_below(depth, first);
+}
 
 __global__ void large_array(int *out, int n) {
     volatile float row[64 * 1024];
