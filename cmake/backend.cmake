@@ -84,6 +84,12 @@ if(BACKEND STREQUAL "cpu")
   else()
     list(APPEND KERNEL_FLAGS -fno-tree-vectorize -fno-tree-slp-vectorize)
   endif()
+  # A large local array touches every page on its way down the stack, and so the closed one at its end.
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(-fstack-clash-protection HAVE_STACK_CLASH_PROTECTION)
+  if(HAVE_STACK_CLASH_PROTECTION)
+    list(APPEND KERNEL_FLAGS -fstack-clash-protection)
+  endif()
   # addr2line (binutils 2.40) sometimes takes the rewritten file's name from DWARF 5 in place of the .cu's.
   list(APPEND KERNEL_FLAGS -gdwarf-4)
   # __FILE__ in a lab is its path in the repository, wherever that lies.

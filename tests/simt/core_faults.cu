@@ -270,7 +270,7 @@ __global__ void divergent_on_one_line(int *out) {
     out[threadIdx.x] = 1;
 }
 // clang-format on
-constexpr int one_line_line = __LINE__ - 4;
+[[maybe_unused]] constexpr int one_line_line = __LINE__ - 4;
 
 __global__ void missing_barrier(int *out) {
     if (threadIdx.x == 3) {
@@ -352,9 +352,11 @@ static void check_waiting(void) {
     divergent_barrier<<<1, 64>>>(out);
     check_fault(cudaErrorLaunchFailure, divergent_line, "divergent barrier: thread 0 waits at __syncthreads",
                 "block (0,0,0)");
+#if !defined(__clang__) || !defined(__OPTIMIZE__)  // clang makes one call of the two
     begin_capture();
     divergent_on_one_line<<<1, 64>>>(out);
     check_fault(cudaErrorLaunchFailure, one_line_line, "divergent barrier", "block (0,0,0)");
+#endif
     begin_capture();
     missing_barrier<<<1, 64>>>(out);
     check_fault(cudaErrorLaunchTimeout, missing_line, "deadlock in block (0,0,0): 64 of 64 threads",
