@@ -184,13 +184,19 @@ size_t global_cells_bytes = 0;
 
 using BlockSet = std::set<unsigned long long>;
 std::mutex published_mutex;
-std::map<size_t, BlockSet> published;  // by an atomic at this offset: blocks whose accesses are done
-std::map<unsigned long long, BlockSet> seen_by_block;  // which of them a block has taken over
+std::map<size_t, BlockSet> published;  // by atomics at this offset: blocks whose accesses are done
+std::map<unsigned long long, std::set<size_t>> atomics_of_block;
 
+// Whether an atomic put what the other block did before what this one does now. What was published is looked
+// at now and not when this block's atomic ran: between that look and the atomic itself another block's could
+// have come.
 bool block_has_seen(unsigned long long block, unsigned long long other) {
     std::lock_guard<std::mutex> lock(published_mutex);
-    auto it = seen_by_block.find(block);
-    return it != seen_by_block.end() && it->second.count(other);
+    auto it = atomics_of_block.find(block);
+    if (it == atomics_of_block.end()) return false;
+    for (size_t offset : it->second)
+        if (published[offset].count(other)) return true;
+    return false;
 }
 
 }  // namespace
@@ -201,7 +207,7 @@ void global_races_begin_launch() {
     global_cells_bytes = std::max<size_t>(bytes, sizeof(GlobalCell));
     global_cells = reinterpret_cast<GlobalCell *>(map_zeros<char>(global_cells_bytes));
     published.clear();
-    seen_by_block.clear();
+    atomics_of_block.clear();
 }
 
 // `block` is the other's number + 1, all_blocks for several.
@@ -247,10 +253,11 @@ void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t byte
 
 void global_race_atomic(Worker &worker, size_t offset) {
     std::lock_guard<std::mutex> lock(published_mutex);
-    BlockSet &there = published[offset], &mine = seen_by_block[worker.block];
-    mine.insert(there.begin(), there.end());
-    there.insert(mine.begin(), mine.end());
-    there.insert(worker.block);
+    std::set<size_t> &offsets = atomics_of_block[worker.block];
+    offsets.insert(offset);
+    BlockSet done = {worker.block};
+    for (size_t other : offsets) done.insert(published[other].begin(), published[other].end());
+    published[offset].insert(done.begin(), done.end());
 }
 
 // ---- Reports ----
