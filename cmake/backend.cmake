@@ -76,13 +76,22 @@ if(BACKEND STREQUAL "cpu")
   target_compile_options(simt PRIVATE -O2 -g ${WARNINGS} -fno-strict-aliasing -ffp-contract=off)
   target_link_libraries(simt PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 
-  # A load or store that the source writes is one that the instrumentation sees: nothing merged, nothing widened.
+  # A load or store that the source writes is one that the instrumentation sees: nothing merged, nothing widened. Each basic
+  # block calls trace-pc, for the count of FLOPs (common/simt/flops.cpp). That also wants jumps whose targets stand in the
+  # code, calls that return, a square root that is one instruction (errno would be a second way through it), no arithmetic on
+  # vectors, and none that is done in advance of a branch or moved into one that the compiler makes later.
   set(KERNEL_FLAGS ${KERNEL_OPTIMISE} ${WARNINGS} ${UNUSED_IS_NO_ERROR} -Wno-unknown-pragmas -fsanitize=thread -fno-strict-aliasing
-      -ffp-contract=off)
+      -ffp-contract=off -fno-jump-tables -fno-math-errno -fno-optimize-sibling-calls)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    list(APPEND KERNEL_FLAGS -fno-vectorize -fno-slp-vectorize -mllvm -tsan-instrument-read-before-write=1)
+    # -fsanitize=thread leaves out many accesses to local arrays; wgmma's registers need them (common/simt/hooks.cpp).
+    list(APPEND KERNEL_FLAGS -fsanitize-coverage=bb,no-prune,trace-pc,trace-loads,trace-stores -fno-vectorize -fno-slp-vectorize)
+    foreach(option tsan-instrument-read-before-write=1 disable-vector-combine phi-node-folding-threshold=0
+            two-entry-phi-node-folding-threshold=0 speculate-one-expensive-inst=0 disable-cgp-select2branch)
+      list(APPEND KERNEL_FLAGS -mllvm -${option})
+    endforeach()
   else()
-    list(APPEND KERNEL_FLAGS -fno-tree-vectorize -fno-tree-slp-vectorize)
+    # -Wno-psabi: no note that a tensor map as an argument is passed otherwise than by gcc 4.5.
+    list(APPEND KERNEL_FLAGS -fsanitize-coverage=trace-pc -fno-tree-vectorize -fno-tree-slp-vectorize -Wno-psabi)
   endif()
   # A large local array touches every page on its way down the stack, and so the closed one at its end.
   include(CheckCXXCompilerFlag)

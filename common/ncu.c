@@ -15,10 +15,20 @@ const char ncu_metrics[] = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum,"
                            "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum,"
                            "l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum,"
                            "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum,"
+                           "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum,"
+                           "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum,"
+                           "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_red.sum,"
                            "dram__bytes_read.sum,"
-                           "dram__bytes_write.sum";
+                           "dram__bytes_write.sum,"
+                           "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum,"
+                           "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum,"
+                           "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum,"
+                           "sm__ops_path_tensor_src_fp16_dst_fp32.sum,"
+                           "sm__ops_path_tensor_src_bf16_dst_fp32.sum,"
+                           "sm__ops_path_tensor_src_fp8_dst_fp32.sum,"
+                           "smsp__inst_executed_pipe_xu.sum";
 
-enum { MAX_FIELDS = 64, FIELD_BYTES = 256, METRICS = 13 };
+enum { MAX_FIELDS = 1024, FIELD_BYTES = 256, METRICS = 23 };
 enum column { KERNEL, BLOCK, GRID, FIRST_METRIC, COLUMNS = FIRST_METRIC + METRICS };
 
 struct line {
@@ -108,26 +118,44 @@ static int add_row(const struct line *row, const int column[COLUMNS], const doub
                    struct profile *profile) {
     struct profile_launch *launch = profile_add(profile);
     if (!launch) return -1;
-    double *const to[METRICS] = {&launch->traffic[PROFILE_GLOBAL][PROFILE_LOAD].requests,
-                                 &launch->traffic[PROFILE_GLOBAL][PROFILE_STORE].requests,
-                                 &launch->traffic[PROFILE_GLOBAL][PROFILE_LOAD].passes,
-                                 &launch->traffic[PROFILE_GLOBAL][PROFILE_STORE].passes,
-                                 &launch->traffic[PROFILE_SHARED][PROFILE_LOAD].passes,
-                                 &launch->traffic[PROFILE_SHARED][PROFILE_STORE].passes,
-                                 // Atomics whose result nobody uses are RED, the others ATOM.
-                                 &launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].requests,
-                                 &launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].requests,
-                                 &launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].passes,
-                                 &launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].passes,
-                                 &launch->traffic[PROFILE_SHARED][PROFILE_ATOMIC].passes, &launch->dram[0],
-                                 &launch->dram[1]};
+    // Where each metric goes; those that go to the same place are neighbours, and added up.
+    const struct {
+        double *sum;
+        double factor;
+        int may_lack;  // older GPUs have nothing of this kind: then it is nought
+    } to[METRICS] = {{&launch->traffic[PROFILE_GLOBAL][PROFILE_LOAD].requests, 1, 0},
+                     {&launch->traffic[PROFILE_GLOBAL][PROFILE_STORE].requests, 1, 0},
+                     {&launch->traffic[PROFILE_GLOBAL][PROFILE_LOAD].passes, 1, 0},
+                     {&launch->traffic[PROFILE_GLOBAL][PROFILE_STORE].passes, 1, 0},
+                     {&launch->traffic[PROFILE_SHARED][PROFILE_LOAD].passes, 1, 0},
+                     {&launch->traffic[PROFILE_SHARED][PROFILE_STORE].passes, 1, 0},
+                     // Atomics whose result nobody uses are RED, the others ATOM.
+                     {&launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].requests, 1, 0},
+                     {&launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].requests, 1, 0},
+                     {&launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].passes, 1, 0},
+                     {&launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].passes, 1, 0},
+                     {&launch->traffic[PROFILE_SHARED][PROFILE_ATOMIC].passes, 1, 0},
+                     {&launch->copies[PROFILE_TMA_LOAD].sectors, 1, 1},
+                     {&launch->copies[PROFILE_TMA_STORE].sectors, 1, 1},
+                     {&launch->copies[PROFILE_TMA_STORE].sectors, 1, 1},
+                     {&launch->dram[0], 1, 0},
+                     {&launch->dram[1], 1, 0},
+                     // A fused multiply-add is two operations.
+                     {&launch->work[PROFILE_FP32], 1, 0},
+                     {&launch->work[PROFILE_FP32], 1, 0},
+                     {&launch->work[PROFILE_FP32], 2, 0},
+                     {&launch->work[PROFILE_TENSOR], 1, 0},
+                     {&launch->work[PROFILE_TENSOR], 1, 1},
+                     {&launch->work[PROFILE_TENSOR], 1, 1},
+                     {&launch->work[PROFILE_SPECIAL], 1, 0}};
     snprintf(launch->function, sizeof launch->function, "%.60s", row->field[column[KERNEL]]);
     if (column[BLOCK] >= 0) launch->threads = product_of(row->field[column[BLOCK]]);
     if (column[GRID] >= 0) launch->blocks = product_of(row->field[column[GRID]]);
     for (int m = 0; m < METRICS; ++m) {
-        int at = column[FIRST_METRIC + m], first = m == 0 || to[m] != to[m - 1];
-        double value = at < 0 ? NAN : number_of(row->field[at]) * scale[FIRST_METRIC + m];
-        *to[m] = first ? value : *to[m] + value;  // of two, one unknown: the sum is, too
+        int at = column[FIRST_METRIC + m], first = m == 0 || to[m].sum != to[m - 1].sum;
+        double value = at < 0 ? NAN : number_of(row->field[at]) * scale[FIRST_METRIC + m] * to[m].factor;
+        if (isnan(value) && to[m].may_lack) value = 0;
+        *to[m].sum = first ? value : *to[m].sum + value;  // of two, one unknown: the sum is, too
     }
     return 0;
 }

@@ -60,16 +60,17 @@ NUMBERS_FN double double_of_bits(uint64_t bits) { NUMBERS_BITS_AS(double, bits);
 // ---- The common part: a magnitude (a number without its sign) to and from a narrow format ----
 //
 // A narrow format has `dropped` fewer fraction bits than float's 23, and an exponent bias that is `rebias`
-// less than float's 127. Both are constants wherever these functions are called.
+// less than float's 127. Both are constants wherever these functions are called. Arithmetic is in double: the
+// simulated device counts what is in float as a kernel's own (common/simt/flops.cpp).
 
 // Rounds the magnitude of a float that is no NaN. A value past the format's largest comes out as a larger bit
 // pattern, which the caller cuts down to infinity or to the largest finite value.
 NUMBERS_FN uint32_t narrow_magnitude(uint32_t magnitude, unsigned dropped, uint32_t rebias) {
     if (magnitude < (rebias + 1) << 23) {
-        // Zero or subnormal in the narrow format. Adding the float whose own ulp is the format's smallest
+        // Zero or subnormal in the narrow format. Adding the double whose own ulp is the format's smallest
         // subnormal lets the adder round: the count of such units is left in the low bits.
-        uint32_t unit = (rebias + 1 + dropped) << 23;
-        return bits_of_float(float_of_bits(magnitude) + float_of_bits(unit)) - unit;
+        uint64_t unit = (uint64_t)(rebias + dropped + 926) << 52;
+        return (uint32_t)(bits_of_double((double)float_of_bits(magnitude) + double_of_bits(unit)) - unit);
     }
     // Half an ulp minus one, plus one more if the kept part is odd: a carry out of the fraction moves the
     // exponent on.
@@ -77,10 +78,11 @@ NUMBERS_FN uint32_t narrow_magnitude(uint32_t magnitude, unsigned dropped, uint3
     return (magnitude - (rebias << 23) + ((1u << (dropped - 1)) - 1) + odd) >> dropped;
 }
 
-// The float with a narrow format's finite magnitude: the bits moved into place have the narrow bias, so the
-// value is too small by exactly 2^rebias. The product is exact, for subnormals as well.
+// The float with a narrow format's finite magnitude: the bits moved into place in a double have the narrow
+// bias, so the value is too small by exactly 2^(rebias + 896). The product is exact, for subnormals as well.
 NUMBERS_FN float widen_magnitude(uint32_t magnitude, unsigned dropped, uint32_t rebias) {
-    return float_of_bits(magnitude << dropped) * float_of_bits((127 + rebias) << 23);
+    return (float)(double_of_bits((uint64_t)magnitude << (dropped + 29)) *
+                   double_of_bits((uint64_t)(1919 + rebias) << 52));
 }
 
 // A float that rounds to any narrower format as the double would: the nearest one, unless that is inexact and
@@ -101,7 +103,8 @@ NUMBERS_FN float float_rounded_to_odd(double value) {
 NUMBERS_FN float float_from_fp16(uint16_t half) {
     uint32_t magnitude = half & 0x7fffu;
     uint32_t bits = bits_of_float(widen_magnitude(magnitude, 13, 112));
-    bits |= magnitude >= 0x7c00u ? FLOAT_INF_BITS : 0;  // infinity and NaN had the largest narrow exponent
+    bits |=
+        (0u - (magnitude >= 0x7c00u)) & FLOAT_INF_BITS;  // infinity and NaN had the largest narrow exponent
     return float_of_bits(bits | (uint32_t)(half & 0x8000u) << 16);
 }
 NUMBERS_FN uint16_t fp16_from_float(float value) {

@@ -71,7 +71,8 @@ static const struct {
                          "races, and bit-equal under five thread schedules (cpu); compute-sanitizer (gpu)"},
     [OPTION_SWEEP] = {"sweep", NULL, "memory and time over a range of N, \"does not fit\" included"},
     [OPTION_SCHEDULE] = {"schedule", "S",
-                         "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed"},
+                         "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed; "
+                         "--sanitize then looks at this one alone"},
     [OPTION_JSON] = {"json", "FILE", "write the results there, too"},
     [OPTION_LIST] = {"list", NULL, "print the kernels, what each adds and what it supports"},
     [OPTION_HELP] = {"help", NULL, "print this"},
@@ -308,6 +309,7 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
         o->sweep = 1;
         return 0;
     case OPTION_SCHEDULE:
+        o->schedule_given = 1;
         return parse_u64(name, value, &o->schedule, why);
     case OPTION_JSON:
         return parse_path(name, value, &o->json, why);

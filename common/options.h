@@ -40,6 +40,7 @@ struct options {
     int kernel_count;
     int bench, profile, sanitize, sweep, list, help;
     uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)
+    int schedule_given;
     unsigned given;     // bits of enum given
 };
 

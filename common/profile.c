@@ -14,6 +14,12 @@ static const char *const space_names[] = {"global", "shared"};
 static const char *const operation_names[] = {"ld", "st", "at"};
 static const char *const operation_words[] = {"read", "write", "atomic"};  // in JSON
 static const char *const pass_names[] = {"sectors", "wavefronts"};
+static const char *const work_names[] = {"fp32 FLOPs", "tensor FLOPs", "exp", "special", "barriers"};
+static const char *const work_words[] = {"fp32_flops", "tensor_flops", "exps", "special_instructions",
+                                         "barriers"};
+
+static const char *const copy_names[] = {"cp.async", "TMA load", "TMA store"};
+static const char *const copy_words[] = {"cp_async", "tma_load", "tma_store"};
 
 // ---------------------------------------------------------------- making
 
@@ -33,6 +39,8 @@ struct profile_launch *profile_add(struct profile *p) {
     for (int space = 0; space < PROFILE_SPACES; ++space)
         for (int op = 0; op < PROFILE_OPERATIONS; ++op)
             launch->traffic[space][op] = (struct traffic){NAN, NAN, NAN, NAN};
+    for (int kind = 0; kind < PROFILE_COPIES; ++kind) launch->copies[kind].bytes = NAN;
+    for (int kind = 0; kind < PROFILE_WORKS; ++kind) launch->work[kind] = NAN;
     return launch;
 }
 
@@ -43,6 +51,31 @@ void profile_free(struct profile *p) {
 }
 
 #ifdef SIMT_CPU
+static const char *const path_names[] = {[SIMT_PATH_PLAIN] = NULL,
+                                         [SIMT_PATH_MATRIX] = "by matrix",
+                                         [SIMT_PATH_CP_ASYNC] = "cp.async",
+                                         [SIMT_PATH_WGMMA] = "by wgmma",
+                                         [SIMT_PATH_BULK] = "by TMA"};
+
+static double count_of(unsigned long long count) { return count == SIMT_NOT_COUNTED ? NAN : (double)count; }
+
+// Adds a line to its launch's sums as Nsight Compute does: global loads with cp.async's and without TMA's;
+// shared memory with ldmatrix and stmatrix, but without what copies and wgmma do there.
+static void add_line(struct profile_launch *launch, const struct profile_line *line, int path) {
+    int global = line->space == PROFILE_GLOBAL;
+    if (global && path == SIMT_PATH_CP_ASYNC)
+        launch->copies[PROFILE_CP_ASYNC].sectors += line->traffic.passes;
+    if (global && path == SIMT_PATH_BULK) {
+        int copy = line->operation == PROFILE_LOAD ? PROFILE_TMA_LOAD : PROFILE_TMA_STORE;
+        launch->copies[copy].sectors += line->traffic.passes;
+    }
+    if (path != SIMT_PATH_PLAIN && path != SIMT_PATH_MATRIX && !(path == SIMT_PATH_CP_ASYNC && global))
+        return;
+    struct traffic *all = &launch->traffic[line->space][line->operation];
+    all->bytes += line->traffic.bytes, all->requests += line->traffic.requests;
+    all->passes += line->traffic.passes, all->ideal += line->traffic.ideal;
+}
+
 static int launch_take(struct profile_launch *launch, const struct simt_launch_stats *s) {
     const char *slash = strrchr(s->kernel_file, '/');
     snprintf(launch->position, sizeof launch->position, "%.40s:%d", slash ? slash + 1 : s->kernel_file,
@@ -50,11 +83,16 @@ static int launch_take(struct profile_launch *launch, const struct simt_launch_s
     snprintf(launch->function, sizeof launch->function, "%.60s", s->kernel);
     launch->blocks = (double)s->blocks;
     launch->threads = s->blocks ? (double)s->threads / (double)s->blocks : 0;
-    const unsigned long long bytes[PROFILE_SPACES][PROFILE_OPERATIONS] = {
-        {s->global_read_bytes, s->global_write_bytes, 0}, {s->shared_read_bytes, s->shared_write_bytes, 0}};
     for (int space = 0; space < PROFILE_SPACES; ++space)
         for (int op = 0; op < PROFILE_OPERATIONS; ++op)
-            launch->traffic[space][op] = (struct traffic){(double)bytes[space][op], 0, 0, 0};
+            launch->traffic[space][op] = (struct traffic){0, 0, 0, 0};
+    launch->copies[PROFILE_CP_ASYNC] = (struct copies){(double)s->cp_async_bytes, 0};
+    launch->copies[PROFILE_TMA_LOAD] = (struct copies){(double)s->tma_read_bytes, 0};
+    launch->copies[PROFILE_TMA_STORE] = (struct copies){(double)s->tma_write_bytes, 0};
+    launch->work[PROFILE_FP32] = count_of(s->fp32_flops);
+    launch->work[PROFILE_TENSOR] = count_of(s->tensor_flops);
+    launch->work[PROFILE_EXP] = count_of(s->exp_count);
+    launch->work[PROFILE_BARRIER] = count_of(s->barriers);
     launch->lines = calloc((size_t)s->line_count + 1, sizeof *launch->lines);
     if (!launch->lines) return -1;
     launch->line_count = s->line_count;
@@ -68,10 +106,8 @@ static int launch_take(struct profile_launch *launch, const struct simt_launch_s
         to->traffic =
             (struct traffic){(double)from->accesses * from->bytes, (double)from->requests,
                              (double)(from->shared ? from->wavefronts : from->sectors), (double)from->ideal};
-        struct traffic *all = &launch->traffic[to->space][to->operation];
-        all->requests += to->traffic.requests, all->passes += to->traffic.passes;
-        all->ideal += to->traffic.ideal;
-        if (from->atomic) all->bytes += to->traffic.bytes;
+        to->path = path_names[from->path];
+        add_line(launch, to, from->path);
     }
     return 0;
 }
@@ -98,9 +134,12 @@ int profile_take(struct profile *p) {
 
 static double sector_bytes(const struct profile *p) {
     double sectors = 0;
-    for (int i = 0; i < p->launch_count; ++i)
+    for (int i = 0; i < p->launch_count; ++i) {
         for (int op = 0; op < PROFILE_OPERATIONS; ++op)
             sectors += p->launches[i].traffic[PROFILE_GLOBAL][op].passes;
+        sectors += p->launches[i].copies[PROFILE_TMA_LOAD].sectors;
+        sectors += p->launches[i].copies[PROFILE_TMA_STORE].sectors;
+    }
     return sectors * SECTOR_BYTES;
 }
 
@@ -140,6 +179,29 @@ static void print_traffic(FILE *out, int space, int op, const struct traffic *t)
     fputc('\n', out);
 }
 
+static void print_copies(FILE *out, const struct copies copies[PROFILE_COPIES]) {
+    for (int kind = 0; kind < PROFILE_COPIES; ++kind) {
+        char bytes[32], sectors[32];
+        if (!(copies[kind].bytes > 0 || copies[kind].sectors > 0)) continue;
+        fprintf(out, "  %-9s  %8s  sectors %s%s\n", copy_names[kind], size_text(copies[kind].bytes, bytes),
+                count_text(copies[kind].sectors, sectors),
+                kind == PROFILE_CP_ASYNC ? "  (part of the global loads)" : "");
+    }
+}
+
+// What this backend cannot count is left out; what it could not count this time is "-".
+static void print_work(FILE *out, const double work[PROFILE_WORKS]) {
+    int known = 0;
+    char text[32];
+    for (int kind = 0; kind < PROFILE_WORKS; ++kind) known += !isnan(work[kind]);
+    if (!known) return;
+    fputs("  work     ", out);
+    for (int kind = 0; kind < PROFILE_WORKS; ++kind)
+        if (!isnan(work[kind]) || kind == PROFILE_FP32 || kind == PROFILE_TENSOR)
+            fprintf(out, "  %s %s", work_names[kind], count_text(work[kind], text));
+    fputc('\n', out);
+}
+
 static void print_lines(FILE *out, const struct profile_launch *launch) {
     int shown = launch->line_count < PROFILE_TOP_LINES ? launch->line_count : PROFILE_TOP_LINES, width = 0;
     for (int i = 0; i < shown; ++i) {
@@ -150,10 +212,10 @@ static void print_lines(FILE *out, const struct profile_launch *launch) {
         const struct profile_line *line = &launch->lines[i];
         const struct traffic *t = &line->traffic;
         char count[32];
-        fprintf(out, "    %-*s  %s %s %2d B  requests %-8s  %s/request %.4g (ideal %.4g)\n", width,
+        fprintf(out, "    %-*s  %s %s %2d B%s%s  requests %-8s  %s/request %.4g (ideal %.4g)\n", width,
                 line->position, space_names[line->space], operation_names[line->operation], line->bytes,
-                count_text(t->requests, count), pass_names[line->space], t->passes / t->requests,
-                t->ideal / t->requests);
+                line->path ? " " : "", line->path ? line->path : "", count_text(t->requests, count),
+                pass_names[line->space], t->passes / t->requests, t->ideal / t->requests);
     }
     if (shown < launch->line_count)
         fprintf(out, "    and %d lines more, nearer the ideal (--json has them all)\n",
@@ -170,6 +232,8 @@ static void print_launch(FILE *out, const struct profile *p, int number) {
     for (int space = 0; space < PROFILE_SPACES; ++space)
         for (int op = 0; op < PROFILE_OPERATIONS; ++op)
             print_traffic(out, space, op, &launch->traffic[space][op]);
+    print_copies(out, launch->copies);
+    print_work(out, launch->work);
     char read[32], written[32];
     if (isfinite(launch->dram[0]) || isfinite(launch->dram[1]))
         fprintf(out, "  DRAM       read %s, written %s\n", size_text(launch->dram[0], read),
@@ -228,6 +292,14 @@ static void json_launch(FILE *out, const struct profile *p, int number) {
     for (int space = 0; space < PROFILE_SPACES; ++space)
         for (int op = 0; op < PROFILE_OPERATIONS; ++op)
             json_traffic(out, space, op, &launch->traffic[space][op]);
+    for (int kind = 0; kind < PROFILE_COPIES; ++kind) {
+        char key[64];
+        snprintf(key, sizeof key, "%s_bytes", copy_words[kind]);
+        json_count(out, key, launch->copies[kind].bytes);
+        snprintf(key, sizeof key, "%s_sectors", copy_words[kind]);
+        json_count(out, key, launch->copies[kind].sectors);
+    }
+    for (int kind = 0; kind < PROFILE_WORKS; ++kind) json_count(out, work_words[kind], launch->work[kind]);
     json_count(out, "dram_read_bytes", launch->dram[0]);
     json_count(out, "dram_write_bytes", launch->dram[1]);
     fputc('}', out);
@@ -239,6 +311,7 @@ static void json_line(FILE *out, const struct profile *p, int number, const stru
     json_text(out, "position", line->position);
     json_text(out, "space", space_names[line->space]);
     json_text(out, "operation", operation_words[line->operation]);
+    json_text(out, "path", line->path ? line->path : "");
     json_count(out, "access_bytes", line->bytes);
     json_count(out, "accesses", line->accesses);
     json_count(out, "requests", line->traffic.requests);

@@ -1,10 +1,15 @@
-// profile.h - what each launch of a kernel did to memory, counted as Nsight Compute counts: by the simulated
-// device on the cpu backend, by Nsight Compute itself on the gpu backend (ncu.h).
+// profile.h - what each launch of a kernel did to memory and what it computed, counted as Nsight Compute
+// counts: by the simulated device on the cpu backend, by Nsight Compute itself on the gpu backend (ncu.h).
 //
 // A request is one load or store of a warp. It passes in sectors, 32 bytes each, of global memory, or in
 // wavefronts, one pass over the 32 banks each, of shared memory. `ideal` is what the same accesses take if
 // the lanes lie side by side, or without bank conflicts; what is above it was lost. (Lanes that read one
 // address together can be below it.)
+//
+// FLOPs are those that threads execute, whatever the result needs: a masked score that is computed counts.
+// Where the backends differ: the cpu backend counts a division or a square root as one FLOP and what lies in
+// a library function (expf, logf) as none, where a GPU executes, and ncu counts, the instructions that they
+// consist of.
 #ifndef PROFILE_H
 #define PROFILE_H
 
@@ -14,6 +19,16 @@
 
 enum { PROFILE_GLOBAL, PROFILE_SHARED, PROFILE_SPACES };
 enum { PROFILE_LOAD, PROFILE_STORE, PROFILE_ATOMIC, PROFILE_OPERATIONS };
+// What a launch computes, of all threads together.
+enum {
+    PROFILE_FP32,     // FLOPs of fp32 CUDA cores: add, subtract, multiply 1 each, fused multiply-add 2
+    PROFILE_TENSOR,   // FLOPs of tensor cores: a product is a multiplication and an addition
+    PROFILE_EXP,      // exponentials in fp32 (expf, exp2f, ex2 and so on); cpu backend only
+    PROFILE_SPECIAL,  // warps' instructions in the special function units, exp is one of them; gpu backend
+                      // only
+    PROFILE_BARRIER,  // times that a warp passed __syncthreads or bar.sync; cpu backend only
+    PROFILE_WORKS
+};
 enum { SECTOR_BYTES = 32, PROFILE_TOP_LINES = 12 };
 
 // Counts are whole numbers; NaN: not counted on this backend.
@@ -24,12 +39,24 @@ struct traffic {
     double ideal;
 };
 
+// What copies move between global and shared memory on their own.
+enum {
+    PROFILE_CP_ASYNC,  // part of the global loads as well, in Nsight Compute and here
+    PROFILE_TMA_LOAD,  // by TMA and the bulk copies, which pass by all that `traffic` counts
+    PROFILE_TMA_STORE,
+    PROFILE_COPIES
+};
+struct copies {
+    double bytes, sectors;
+};
+
 // One load or store in the source.
 struct profile_line {
     char position[64];  // file:line
     int bytes;          // of one lane's access
     int space, operation;
-    double accesses;  // of single lanes
+    const char *path;  // null for an ordinary access, else the kind of instruction
+    double accesses;   // of single lanes
     struct traffic traffic;
 };
 
@@ -39,6 +66,8 @@ struct profile_launch {
     double blocks, threads;  // threads of one block
     double dram[2];          // bytes read from and written to DRAM; gpu backend only
     struct traffic traffic[PROFILE_SPACES][PROFILE_OPERATIONS];
+    struct copies copies[PROFILE_COPIES];
+    double work[PROFILE_WORKS];
     struct profile_line *lines;  // most passes above the ideal first; cpu backend only
     int line_count;
 };

@@ -33,6 +33,20 @@ lab_case(n257 --seqlen 257 --heads 1 --dim 16)
 lab_case(n257_causal --seqlen 257 --causal --heads 1 --dim 32)
 lab_case(n300 PROBE --seqlen-q 300 --seqlen-k 3 --heads 1 --dim 8)  # rows past 256, a block's worth
 
+# The tiles of FlashAttention-1 (lab 03) are as large as shared memory lets them: on an H200, 227 keys at dim 64, and 112 keys and
+# queries at dim 128. Lengths at their borders, and several tiles, which a row's maximum and sum have to get through.
+lab_case(tile227 --seqlen-q 20 --seqlen-k 227 --heads 1)
+lab_case(tile227_and_1_causal --seqlen-q 70 --seqlen-k 228 --heads 1 --causal)
+lab_case(tile112 --seqlen 112 --dim 128 --heads 1)
+lab_case(tile112_less_1_causal --seqlen 111 --dim 128 --heads 1 --causal)
+lab_case(tile112_and_1 --seqlen-q 20 --seqlen-k 113 --dim 128 --heads 1)
+lab_case(tiles_2_of_each_causal PROBE --seqlen-q 114 --seqlen-k 117 --dim 128 --heads 1 --causal)
+lab_case(tiles_3 PROBE --seqlen-q 18 --seqlen-k 240 --dim 128 --heads 1)
+lab_case(tiles_3_causal PROBE --seqlen-q 18 --seqlen-k 240 --dim 128 --heads 2 --kv-heads 1 --causal)
+lab_case(tiles_3_rising PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --inputs rising)
+lab_case(tiles_3_falling PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --inputs falling)
+lab_case(tiles_2_empty_rows_causal --seqlen-q 130 --seqlen-k 115 --dim 128 --heads 1 --causal)  # rows 0 ... 14 see no key
+
 # Queries and keys of different number. Causal is aligned bottom right: query i sees keys j <= i + seqlen_k - seqlen_q.
 lab_case(q1_k257 --seqlen-q 1 --seqlen-k 257)
 lab_case(q1_k8_causal PROBE --seqlen-q 1 --seqlen-k 8 --causal)  # sees all 8; aligned top left it would see one

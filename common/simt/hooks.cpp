@@ -1,9 +1,10 @@
-// hooks.cpp - every plain memory access of a kernel comes through here.
+// hooks.cpp - every plain memory access of a kernel comes through here, and with --profile every basic block.
 //
 // The kernels are compiled with -fsanitize=thread, which puts a call to a __tsan_ function before each load
 // and store; these are our own instead of that library's. An access must lie in device memory, in the block's
 // shared memory, on the thread's own stack (local memory), or in constants, and a read must find memory that
-// somebody has written.
+// somebody has written. -fsanitize-coverage=trace-pc makes it call __sanitizer_cov_trace_pc in each basic
+// block: see flops.cpp.
 #include <cstring>
 
 #include "internal.h"
@@ -16,9 +17,13 @@ namespace simt {
 
 [[noreturn]] static void stop_access(Worker &worker, const void *pointer, size_t bytes, bool write,
                                      const char *what, cudaError_t error, uintptr_t pc) {
+    uintptr_t where = reinterpret_cast<uintptr_t>(pointer);
+    std::string copy;
+    if (where - uintptr_t(worker.shared.base) < SharedMemory::window_bytes)
+        copy = describe_in_flight(worker, where);
     stop_block(error,
-               format("%s: %s of %zu bytes, %s", what, write ? "write" : "read", bytes,
-                      describe_address(worker, reinterpret_cast<uintptr_t>(pointer)).c_str()),
+               format("%s: %s of %zu bytes, %s%s", what, write ? "write" : "read", bytes,
+                      describe_address(worker, where).c_str(), copy.c_str()),
                pc);
 }
 
@@ -46,6 +51,12 @@ static __attribute__((noinline)) void check_bytes(Worker &worker, const char *po
         for (size_t i = from; i < std::min(from + unit, bytes); i++) {
             if (state[i] == memory_outside)
                 stop_access(worker, pointer + i, bytes, write, "out of bounds", cudaErrorIllegalAddress, pc);
+            if (state[i] == memory_in_flight)
+                stop_access(worker, pointer + i, bytes, write, "bytes of a copy still in flight",
+                            cudaErrorLaunchFailure, pc);
+            if (state[i] == memory_mbarrier)
+                stop_access(worker, pointer + i, bytes, write, "memory of an mbarrier",
+                            cudaErrorLaunchFailure, pc);
             written |= state[i] == memory_written;
         }
         if (!write && !written)
@@ -72,7 +83,7 @@ static __attribute__((noinline)) void check_other(Worker &worker, const char *po
 static __attribute__((noinline)) void check_order(Worker &worker, uintptr_t pc, size_t offset, size_t bytes,
                                                   bool write, bool is_shared) {
     if (is_shared)
-        worker.races.access(worker, pc, offset, bytes, write, false);
+        worker.races.access(worker, worker.current->thread, pc, offset, bytes, write, false);
     else
         global_race_access(worker, pc, offset, bytes, write);
 }
@@ -88,41 +99,75 @@ static inline bool is_local(const Worker &worker, const char *pointer) {
     return size_t(pointer - worker.current->stack) < stack_bytes;
 }
 
+// All that an access may need besides the fast path below.
+template <size_t size, bool write, bool aligned>
+static __attribute__((noinline)) void access_in_full(Worker &worker, const char *pointer, uintptr_t pc) {
+    size_t global = size_t(pointer - arena), shared = size_t(pointer - worker.shared.base);
+    bool is_shared = shared < SharedMemory::window_bytes;
+    if (!is_shared && global >= arena_bytes) return check_other(worker, pointer, size, write, pc);
+    if (aligned && size > 1 && uintptr_t(pointer) % size)
+        stop_access(worker, pointer, size, write, "misaligned address", cudaErrorMisalignedAddress, pc);
+    worker.counters.bytes[is_shared][write] += size;
+    uint8_t *state = is_shared ? worker.shared.state + shared : arena_state + global;
+    if (!all_written<size>(state)) check_bytes(worker, pointer, state, size, write, pc);
+    if (write && is_shared && worker.async.reads_in_flight) check_async_reads(worker, pc, shared, size);
+    if (worker.profiling) count_access(worker, pc, is_shared ? shared : global, size, write, is_shared);
+    if (worker.sanitizing) check_order(worker, pc, is_shared ? shared : global, size, write, is_shared);
+}
+
+// Nearly all accesses: aligned, to memory that was written before, and nobody wants to know more. What is
+// called at the end of it is the only call, so that it needs no stack: half the time.
 template <size_t size, bool write, bool aligned>
 static inline void access(const void *address, uintptr_t pc) {
     Worker *worker = current_worker;
     if (!worker) return;  // host code
     const char *pointer = static_cast<const char *>(address);
-    if (is_local(*worker, pointer)) return;
+    if (is_local(*worker, pointer)) {
+        if (!worker->current->registers.empty()) check_registers(*worker, pointer, size, write, pc);
+        return;
+    }
     worker->last_access.store(pc, std::memory_order_relaxed);
     size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
     bool is_shared = shared < SharedMemory::window_bytes;
-    if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, size, write, pc);
-    if (aligned && size > 1 && uintptr_t(pointer) % size)
-        stop_access(*worker, pointer, size, write, "misaligned address", cudaErrorMisalignedAddress, pc);
+    const uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
+    if ((!is_shared && global >= arena_bytes) || (aligned && uintptr_t(pointer) % size) ||
+        worker->profiling || worker->sanitizing || (write && worker->async.reads_in_flight) ||
+        !all_written<size>(state))
+        return access_in_full<size, write, aligned>(*worker, pointer, pc);
     worker->counters.bytes[is_shared][write] += size;
-    uint8_t *state = is_shared ? worker->shared.state + shared : arena_state + global;
-    if (!all_written<size>(state)) check_bytes(*worker, pointer, state, size, write, pc);
-    if (worker->profiling) count_access(*worker, pc, is_shared ? shared : global, size, write, is_shared);
-    if (worker->sanitizing) check_order(*worker, pc, is_shared ? shared : global, size, write, is_shared);
 }
 
 static void access_range(const void *address, size_t bytes, bool write, uintptr_t pc) {
     Worker *worker = current_worker;
     if (!worker || bytes == 0) return;
     const char *pointer = static_cast<const char *>(address);
-    if (is_local(*worker, pointer)) return;
+    if (is_local(*worker, pointer)) {
+        if (!worker->current->registers.empty()) check_registers(*worker, pointer, bytes, write, pc);
+        return;
+    }
     size_t global = size_t(pointer - arena), shared = size_t(pointer - worker->shared.base);
     bool is_shared = shared < SharedMemory::window_bytes;
     if (!is_shared && global >= arena_bytes) return check_other(*worker, pointer, bytes, write, pc);
     worker->counters.bytes[is_shared][write] += bytes;
     check_bytes(*worker, pointer, is_shared ? worker->shared.state + shared : arena_state + global, bytes,
                 write, pc, false);
+    if (write && is_shared && worker->async.reads_in_flight) check_async_reads(*worker, pc, shared, bytes);
     if (worker->sanitizing) check_order(*worker, pc, is_shared ? shared : global, bytes, write, is_shared);
     for (size_t at = 0; worker->profiling && at < bytes;
          at += 16)  // a struct is copied in pieces of 16 bytes
         count_access(*worker, pc, (is_shared ? shared : global) + at,
                      unsigned(std::min<size_t>(16, bytes - at)), write, is_shared);
+}
+
+// clang's -fsanitize=thread omits accesses to local arrays whose address it believes to know everything
+// about, so that registers of a wgmma would be touched unseen. Its
+// -fsanitize-coverage=trace-loads,trace-stores omits none.
+static inline void local_access(const void *address, size_t bytes, bool write, uintptr_t pc) {
+    if (!wgmma_has_registers) return;
+    Worker *worker = current_worker;
+    const char *pointer = static_cast<const char *>(address);
+    if (worker && !worker->current->registers.empty() && is_local(*worker, pointer))
+        check_registers(*worker, pointer, bytes, write, pc);
 }
 
 // An atomic reads and writes; it is named by file and line, since it is called from the kernel directly.
@@ -154,7 +199,7 @@ void atomic_access(const void *address, size_t bytes, const char *file, int line
         worker->traffic.access(*worker, {0, file, line, unsigned(bytes), AccessKind::atomic, is_shared},
                                is_shared ? shared : global);
     if (worker->sanitizing && is_shared)
-        worker->races.access(*worker, PC, shared, bytes, true, true);
+        worker->races.access(*worker, worker->current->thread, PC, shared, bytes, true, true);
     else if (worker->sanitizing)
         global_race_atomic(*worker, global);
 }
@@ -162,6 +207,8 @@ void atomic_access(const void *address, size_t bytes, const char *file, int line
 }  // namespace simt
 
 #define HOOKS(size)                                                                                          \
+    void __sanitizer_cov_load##size(void *p) { simt::local_access(p, size, false, PC); }                     \
+    void __sanitizer_cov_store##size(void *p) { simt::local_access(p, size, true, PC); }                     \
     void __tsan_read##size(void *p) { simt::access<size, false, true>(p, PC); }                              \
     void __tsan_write##size(void *p) { simt::access<size, true, true>(p, PC); }                              \
     void __tsan_volatile_read##size(void *p) { simt::access<size, false, true>(p, PC); }                     \
@@ -187,6 +234,9 @@ HOOKS(8)
 HOOKS(16)
 void __tsan_read_range(void *p, unsigned long bytes) { simt::access_range(p, bytes, false, PC); }
 void __tsan_write_range(void *p, unsigned long bytes) { simt::access_range(p, bytes, true, PC); }
+void __sanitizer_cov_trace_pc() {
+    if (simt::BlockCounters *counters = simt::block_counters) counters->count(PC);
+}
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}

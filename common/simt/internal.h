@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "async.h"
+#include "flops.h"
 #include "include/cuda_runtime.h"
 #include "races.h"
 #include "traffic.h"
@@ -43,7 +45,8 @@ struct WaitPoint {
     int line = 0;
     int barrier = -1;
     const void *site =
-        nullptr;  // __syncthreads: the call in the kernel's code, which tells two on one line apart
+        nullptr;            // __syncthreads: the call in the kernel's code, which tells two on one line apart
+    int64_t mbarrier = -1;  // its offset in shared memory
 };
 
 struct Fiber {
@@ -55,8 +58,11 @@ struct Fiber {
     WaitPoint wait;
     unsigned collective_mask = 0;
     void *collective_argument = nullptr;
-    int predicate = 0;         // what it votes in a barrier
-    int vote = 0, voters = 0;  // the outcome: threads that voted nonzero, of how many
+    int predicate = 0;                     // what it votes in a barrier
+    int vote = 0, voters = 0;              // the outcome: threads that voted nonzero, of how many
+    std::vector<BusyRegisters> registers;  // operands of wgmma
+    unsigned polls = 0;                    // of an mbarrier, in vain
+    bool wgmma_fenced = false;             // wgmma.fence after the last change of such registers
 };
 
 struct Warp {
@@ -102,7 +108,13 @@ class SharedMemory {
 };
 
 // State of a byte of device or shared memory.
-enum MemoryState : uint8_t { memory_outside = 0, memory_unwritten = 1, memory_written = 2 };
+enum MemoryState : uint8_t {
+    memory_outside = 0,
+    memory_unwritten = 1,
+    memory_written = 2,
+    memory_in_flight = 3,  // an asynchronous copy will write it
+    memory_mbarrier = 4    // a live mbarrier
+};
 
 // ---- Launches and workers (pool.cpp, scheduler.cpp) ----
 struct LaunchState {
@@ -126,6 +138,8 @@ struct Fault {
 struct Counters {
     unsigned long long bytes[2][2] = {};  // [global, shared][read, written]
     unsigned long long switches = 0;
+    unsigned long long fp32_flops = 0, tensor_flops = 0, exp_count = 0, barriers = 0;
+    unsigned long long cp_async_bytes = 0, tma_read_bytes = 0, tma_write_bytes = 0;
 };
 
 // One OS thread that runs blocks.
@@ -155,17 +169,21 @@ struct Worker {
     Counters counters;
     bool profiling = false;  // accesses go to traffic as well
     Traffic traffic;
+    BlockCounters blocks_run;               // of the kernel's code
     std::atomic<uintptr_t> last_access{0};  // where in the code; for the note that a launch takes long
     bool sanitizing = false;                // accesses go to races as well
     SharedRaces races;
+    Async async;
 };
 
 // The worker of this OS thread while it runs a block, else null (host code runs).
-extern thread_local Worker *current_worker;
+extern __thread Worker *current_worker;  // not thread_local, which may be a call at each use
 
 void run_block(Worker &worker, LaunchState &launch, unsigned long long block);
 void make_ready(Worker &worker, int thread);
-void let_others_run(Worker &worker);   // steps back behind all that are ready
+bool others_are_ready(const Worker &worker);
+uint64_t random_below(Worker &worker, uint64_t limit);  // 0 in the schedules that are not random
+void let_others_run(Worker &worker);                    // steps back behind all that are ready
 void wait_for_others(Worker &worker);  // blocks the running fiber until somebody makes it ready
 
 // ---- Faults (report.cpp) ----
@@ -174,11 +192,15 @@ void wait_for_others(Worker &worker);  // blocks the running fiber until somebod
 // Prints a stopped block's fault. Called on the scheduler's stack.
 void report_fault(Worker &worker);
 std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
-// file:line of the .cu that a return address belongs to.
+// A place in the kernel's code by file and line, as a number that can stand wherever a return address stands.
+uintptr_t place_of(const char *file, int line);
+bool is_place(uintptr_t pc);
+// file:line of the .cu that a return address or place belongs to.
 std::string source_position(uintptr_t pc);
 // The same for many addresses with one look-up program.
 std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs);
-uintptr_t load_address();  // of the program, relative to the addresses that it was linked for
+std::string quoted_program();  // its path, for a shell; empty if nobody knows
+uintptr_t load_address();      // of the program, relative to the addresses that it was linked for
 std::string short_path(const char *file);
 std::string describe_waits(Worker &worker);
 std::string stack_overflow_text();

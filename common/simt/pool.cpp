@@ -34,6 +34,8 @@ struct FinishedLaunch {
     struct simt_launch_stats stats;
     std::vector<AccessSite> sites;        // by address in the code
     std::vector<struct simt_line> lines;  // by source line, once somebody asks
+    bool profiled;
+    std::vector<BlockCount> blocks_run;
 };
 std::deque<FinishedLaunch> finished_launches, taken_launches;
 std::map<uintptr_t, std::string> positions;  // source lines looked up so far
@@ -67,8 +69,10 @@ void take_blocks(Worker &worker, LaunchState &launch) {
     worker.entered = false;  // also if no block is left for this worker
     worker.profiling = launch.profiling;
     worker.sanitizing = launch.sanitizing;
+    block_counters = launch.profiling ? &worker.blocks_run : nullptr;
     for (unsigned long long i; !launch.stopped && (i = launch.next_block++) < launch.blocks;)
         run_block(worker, launch, nth_block(launch, i));
+    block_counters = nullptr;  // what runs next is the host's
 }
 
 class Pool {
@@ -119,6 +123,13 @@ class Pool {
             launch.stats.shared_read_bytes += worker.counters.bytes[1][0];
             launch.stats.shared_write_bytes += worker.counters.bytes[1][1];
             launch.stats.context_switches += worker.counters.switches;
+            launch.stats.fp32_flops += worker.counters.fp32_flops;
+            launch.stats.tensor_flops += worker.counters.tensor_flops;
+            launch.stats.exp_count += worker.counters.exp_count;
+            launch.stats.barriers += worker.counters.barriers;
+            launch.stats.cp_async_bytes += worker.counters.cp_async_bytes;
+            launch.stats.tma_read_bytes += worker.counters.tma_read_bytes;
+            launch.stats.tma_write_bytes += worker.counters.tma_write_bytes;
             if (worker.entered) launch.stats.kernel = worker.kernel_name;
         }
     }
@@ -131,6 +142,16 @@ class Pool {
                 sum.emplace(it.place, AccessSite(it.place)).first->second.add(it);
         std::vector<AccessSite> result;
         for (const auto &it : sum) result.push_back(it.second);
+        return result;
+    }
+
+    // How often all workers together ran each basic block in the launch.
+    std::vector<BlockCount> take_blocks_run() {
+        std::map<uintptr_t, unsigned long long> sum;
+        for (const auto &worker : workers)
+            for (const BlockCount &it : worker->blocks_run.take()) sum[it.pc] += it.count;
+        std::vector<BlockCount> result;
+        for (const auto &it : sum) result.push_back({it.first, it.second});
         return result;
     }
 
@@ -232,14 +253,21 @@ std::vector<struct simt_line> lines_of(const std::vector<AccessSite> &sites) {
     for (const auto &entry : by_line) {
         const AccessSite &it = entry.second;
         const char *position = names.insert(std::get<0>(entry.first)).first->c_str();
-        lines.push_back({position, int(it.place.size), it.place.kind != AccessKind::load, it.place.shared,
+        lines.push_back({position, int(it.place.size), it.place.is_write(), it.place.shared,
                          it.accesses, it.requests, it.sectors, it.wavefronts, it.ideal,
-                         it.place.kind == AccessKind::atomic});
+                         it.place.is_atomic(), it.place.path(), it.fetched});
     }
     std::stable_sort(lines.begin(), lines.end(), [](const struct simt_line &a, const struct simt_line &b) {
         return a.sectors + a.wavefronts - a.ideal > b.sectors + b.wavefronts - b.ideal;
     });
     return lines;
+}
+
+// What the blocks computed, besides what the instructions of ptx.h have counted themselves.
+void add_work(struct simt_launch_stats &stats, const std::vector<BlockCount> &blocks_run) {
+    Work work = work_of(blocks_run);
+    stats.fp32_flops = work.known ? stats.fp32_flops + work.fp32_flops : SIMT_NOT_COUNTED;
+    stats.exp_count = work.known ? stats.exp_count + work.exponentials : SIMT_NOT_COUNTED;
 }
 
 Pool &pool() {
@@ -292,7 +320,8 @@ void launch(const Launch &what) {
     state.what = &what;
     state.blocks = 1ull * what.grid.x * what.grid.y * what.grid.z;
     state.threads = int(what.block.x * what.block.y * what.block.z);
-    state.shared_limit = shared_limit;
+    // The attribute bounds the dynamic part; with it, both parts together may take all there is.
+    state.shared_limit = optin != optin_shared.end() ? shared_optin_bytes : shared_default_bytes;
     state.schedule = schedule;
     state.profiling = profiling;
     state.sanitizing = sanitizing;
@@ -312,7 +341,7 @@ void launch(const Launch &what) {
         cudaError_t error = pool().error();
         set_error(error, error != cudaErrorInvalidValue && error != cudaErrorLaunchOutOfResources);
     }
-    finished_launches.push_back({state.stats, pool().take_sites(), {}});
+    finished_launches.push_back({state.stats, pool().take_sites(), {}, state.profiling, pool().take_blocks_run()});
     if (finished_launches.size() > kept_launches) finished_launches.pop_front();
 }
 
@@ -353,6 +382,7 @@ int simt_take_launch_stats(struct simt_launch_stats *out, int max) {
     for (int i = 0; i < count && i < max; i++) {
         FinishedLaunch &it = taken_launches[size_t(i)];
         it.lines = lines_of(it.sites);
+        if (it.profiled) add_work(it.stats, it.blocks_run);
         it.stats.lines = it.lines.data();
         it.stats.line_count = int(it.lines.size());
         out[i] = it.stats;

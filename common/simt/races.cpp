@@ -33,6 +33,14 @@ static uint32_t clock_in(uint32_t epoch) { return epoch >> 3 & clock_mask; }
 static unsigned bytes_in(uint32_t epoch) { return epoch >> 1 & 3; }
 static bool atomic_in(uint32_t epoch) { return epoch & 1; }
 
+// Code addresses in 32 bits: relative to the program's load address, or a place's number with the top bit.
+static uint32_t code_of(uintptr_t pc) {
+    return is_place(pc) ? 0x80000000u | uint32_t(pc) : uint32_t(pc - load_address());
+}
+static uintptr_t pc_of(uint32_t code) {
+    return code & 0x80000000u ? code & 0x7fffffffu : code ? code + load_address() : 0;
+}
+
 template <class T> static T *map_zeros(size_t count) {
     void *memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -50,29 +58,35 @@ SharedRaces::~SharedRaces() {
 
 void SharedRaces::begin_block(int count) {
     generation++;  // what the block before did is over
+    block_start = ++fences;
+    last_fence.assign(size_t(count), 0);
     if (!cells) cells = map_zeros<Cell>(cell_count);
     if (threads == count) return;
     threads = count;
-    clocks.assign(size_t(count) * size_t(count), 0);
+    columns = count + async_engines;
+    clocks.assign(size_t(count) * size_t(columns), 0);
     row_generation.assign(size_t(count), 0);
     if (reads) munmap(reads, reads_bytes);
-    reads_bytes = size_t(count) * cell_count * sizeof *reads;
-    reads = map_zeros<uint32_t>(size_t(count) * cell_count);
+    reads_bytes = size_t(columns) * cell_count * sizeof *reads;
+    reads = map_zeros<uint32_t>(size_t(columns) * cell_count);
 }
 
 uint32_t *SharedRaces::row(int thread) {
-    uint32_t *mine = &clocks[size_t(thread) * size_t(threads)];
+    uint32_t *mine = &clocks[size_t(thread) * size_t(columns)];
     if (row_generation[size_t(thread)] != generation) {
         row_generation[size_t(thread)] = generation;
-        memset(mine, 0, size_t(threads) * sizeof *mine);
+        memset(mine, 0, size_t(columns) * sizeof *mine);
         mine[thread] = 1;
     }
     return mine;
 }
 
+uint32_t SharedRaces::epoch_at(int column, uint32_t clock, unsigned bytes_mask, bool atomic) const {
+    return uint32_t(column + 1) << 21 | std::min(clock, clock_mask) << 3 | bytes_mask << 1 | atomic;
+}
+
 uint32_t SharedRaces::epoch_of(int thread, unsigned bytes_mask, bool atomic) {
-    return uint32_t(thread + 1) << 21 | std::min(row(thread)[thread], clock_mask) << 3 | bytes_mask << 1 |
-           atomic;
+    return epoch_at(thread, row(thread)[thread], bytes_mask, atomic);
 }
 
 // Whether the access of this epoch cannot be in a race with mine.
@@ -82,66 +96,182 @@ bool SharedRaces::ordered(const uint32_t *mine, int me, uint32_t epoch, unsigned
            mine[other] >= clock_in(epoch);
 }
 
-void SharedRaces::report(Worker &worker, const char *kind, size_t offset, uintptr_t pc, bool write,
+void SharedRaces::report(Worker &worker, const char *kind, size_t offset, int me, uintptr_t pc, bool write,
                          uint32_t other_epoch, uint32_t other_pc, bool other_write) {
     RaceAccess mine, other;
     mine.pc = pc;
-    mine.thread = worker.current->thread;
+    mine.thread = me;
     mine.block = other.block = worker.block;
     mine.write = write;
-    other.pc = other_pc ? other_pc + load_address() : 0;
+    other.pc = pc_of(other_pc);
     other.thread = thread_in(other_epoch);
+    if (other.thread >= threads) other.thread = RaceAccess::an_engine;
     other.write = other_write;
     report_race(
         format("%s in %s", kind, describe_address(worker, uintptr_t(worker.shared.base) + offset).c_str()),
         mine, other);
 }
 
-void SharedRaces::access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write, bool atomic) {
-    int me = worker.current->thread;
+void SharedRaces::refresh(Cell &cell) const {
+    if (cell.generation == generation) return;
+    cell.generation = generation;
+    cell.write = cell.read = 0;
+}
+
+// Reports that the last write to the cell is not ordered before the access at hand.
+void SharedRaces::check_write(Worker &worker, const uint32_t *mine, int me, Cell &cell, size_t i,
+                              unsigned mask, bool atomic, uintptr_t pc, bool write) {
+    if (ordered(mine, me, cell.write, mask, atomic)) return;
+    report(worker, write ? "write after write" : "read after write", 2 * i, me, pc, write, cell.write,
+           cell.write_pc, true);
+    cell.write = 0;  // once is enough
+}
+
+// Reports a read of the cell that is not ordered before the write at hand.
+void SharedRaces::check_reads(Worker &worker, const uint32_t *mine, int me, const Cell &cell, size_t i,
+                              unsigned mask, bool atomic, uintptr_t pc) {
+    if (cell.read != many_readers) {
+        if (!ordered(mine, me, cell.read, mask, atomic))
+            report(worker, "write after read", 2 * i, me, pc, true, cell.read, cell.read_pc, false);
+        return;
+    }
+    for (int t = 0; t < columns; t++) {
+        uint32_t read = reads[i * size_t(columns) + size_t(t)];
+        if (ordered(mine, me, read, mask, atomic)) continue;
+        report(worker, "write after read", 2 * i, me, pc, true, read, cell.read_pc, false);
+        return;
+    }
+}
+
+// Reports that nothing made an ordinary store visible to the copy or wgmma at hand.
+void SharedRaces::check_fence(Worker &worker, int me, Cell &cell, size_t i, uintptr_t pc, bool write) {
+    if (!cell.generic_writer || cell.generic_time < block_start) return;
+    size_t writer = cell.generic_writer - 1;
+    if (std::max(last_fence[writer], last_fence[size_t(me)]) > cell.generic_time) return;
+    report(worker,
+           write ? "missing fence_proxy_async: ordinary write, then a copy over it,"
+                 : "missing fence_proxy_async: ordinary write, then a read by TMA or wgmma,",
+           2 * i, me, pc, write, epoch_at(int(writer), 0, 3, false), cell.write_pc, true);
+    cell.generic_writer = 0;
+}
+
+void SharedRaces::record_read(const uint32_t *mine, int me, Cell &cell, size_t i, uint32_t epoch,
+                              uint32_t code) {
+    int column = thread_in(epoch);
+    if (cell.read == 0 || thread_in(cell.read) == column ||
+        (cell.read != many_readers && ordered(mine, me, cell.read, 3, false))) {
+        cell.read = epoch;
+    } else {
+        if (cell.read != many_readers) {
+            for (int t = 0; t < columns; t++) reads[i * size_t(columns) + size_t(t)] = 0;
+            reads[i * size_t(columns) + size_t(thread_in(cell.read))] = cell.read;
+            cell.read = many_readers;
+        }
+        reads[i * size_t(columns) + size_t(column)] = epoch;
+    }
+    cell.read_pc = code;
+}
+
+// Which of cell i's two bytes the access touches: bit 0 and bit 1.
+static unsigned touched(size_t i, size_t offset, size_t bytes) {
+    return (2 * i >= offset ? 1u : 0u) | (2 * i + 1 < offset + bytes ? 2u : 0u);
+}
+
+void SharedRaces::access(Worker &worker, int me, uintptr_t pc, size_t offset, size_t bytes, bool write,
+                         bool atomic) {
     const uint32_t *mine = row(me);
-    uint32_t code = uint32_t(pc - load_address());
+    uint32_t code = code_of(pc);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
-        unsigned mask = (2 * i >= offset ? 1u : 0u) | (2 * i + 1 < offset + bytes ? 2u : 0u);
+        unsigned mask = touched(i, offset, bytes);
         uint32_t epoch = epoch_of(me, mask, atomic);
         Cell &cell = cells[i];
-        if (cell.generation != generation) cell = Cell{generation, 0, 0, 0, 0};
-        if (write ? cell.write == epoch && cell.read == 0 : cell.read == epoch) continue;  // nothing new
-        if (!ordered(mine, me, cell.write, mask, atomic)) {
-            report(worker, write ? "write after write" : "read after write", 2 * i, pc, write, cell.write,
-                   cell.write_pc, true);
-            cell.write = 0;  // once is enough
+        refresh(cell);
+        if (write) {
+            cell.generic_writer = uint32_t(me + 1);
+            cell.generic_time = fences;
         }
+        if (write ? cell.write == epoch && cell.read == 0 : cell.read == epoch) continue;  // nothing new
+        check_write(worker, mine, me, cell, i, mask, atomic, pc, write);
         if (!write) {
-            if (cell.read == 0 || thread_in(cell.read) == me ||
-                (cell.read != many_readers && ordered(mine, me, cell.read, 3, false))) {
-                cell.read = epoch;
-            } else {
-                if (cell.read != many_readers) {
-                    for (int t = 0; t < threads; t++) reads[size_t(t) * cell_count + i] = 0;
-                    reads[size_t(thread_in(cell.read)) * cell_count + i] = cell.read;
-                    cell.read = many_readers;
-                }
-                reads[size_t(me) * cell_count + i] = epoch;
-            }
-            cell.read_pc = code;
+            record_read(mine, me, cell, i, epoch, code);
             continue;
         }
-        if (cell.read == many_readers) {
-            for (int t = 0; t < threads; t++) {
-                uint32_t read = reads[size_t(t) * cell_count + i];
-                if (ordered(mine, me, read, mask, atomic)) continue;
-                report(worker, "write after read", 2 * i, pc, true, read, cell.read_pc, false);
-                break;
-            }
-        } else if (!ordered(mine, me, cell.read, mask, atomic)) {
-            report(worker, "write after read", 2 * i, pc, true, cell.read, cell.read_pc, false);
-        }
+        check_reads(worker, mine, me, cell, i, mask, atomic, pc);
         cell.read = 0;
         cell.write = epoch;
         cell.write_pc = code;
     }
 }
+
+void SharedRaces::async_access(Worker &worker, int me, int engine, uint32_t clock, uintptr_t pc,
+                               size_t offset, size_t bytes, bool write) {
+    const uint32_t *mine = row(me);
+    uint32_t code = code_of(pc);
+    for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
+        unsigned mask = touched(i, offset, bytes);
+        Cell &cell = cells[i];
+        check_fence(worker, me, cell, i, pc, write);
+        refresh(cell);
+        check_write(worker, mine, me, cell, i, mask, false, pc, write);
+        uint32_t epoch = epoch_at(threads + engine, clock, mask, false);
+        if (!write) {
+            record_read(mine, me, cell, i, epoch, code);
+            continue;
+        }
+        check_reads(worker, mine, me, cell, i, mask, false, pc);
+        cell.read = 0;
+        cell.write = epoch;
+        cell.write_pc = code;
+        cell.generic_writer = 0;
+    }
+}
+
+void SharedRaces::async_done(int engine, uint32_t clock, uintptr_t pc, size_t offset, size_t bytes,
+                             bool write) {
+    static const uint32_t nobody[max_threads_per_block + async_engines] = {};
+    uint32_t code = code_of(pc);
+    for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
+        Cell &cell = cells[i];
+        uint32_t epoch = epoch_at(threads + engine, clock, touched(i, offset, bytes), false);
+        refresh(cell);
+        if (write) {
+            cell.read = 0;
+            cell.write = epoch;
+            cell.write_pc = code;
+        } else {
+            record_read(nobody, threads + engine, cell, i, epoch, code);
+        }
+    }
+}
+
+void SharedRaces::copy_done(int thread, const std::vector<uint32_t> &arrived, uintptr_t pc, size_t offset,
+                            size_t bytes) {
+    // If all have met since, whoever waits for the mbarrier learns of no clock: 0 is known to everybody.
+    bool met_since = arrived[size_t(columns)] != generation;
+    uint32_t clock = met_since ? 0 : arrived[size_t(thread)];
+    for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
+        Cell &cell = cells[i];
+        refresh(cell);
+        cell.read = 0;
+        cell.write = epoch_at(thread, clock, touched(i, offset, bytes), false);
+        cell.write_pc = code_of(pc);
+        cell.generic_writer = uint32_t(thread + 1);
+        cell.generic_time = fences;
+    }
+}
+
+void SharedRaces::add_engine_to(std::vector<uint32_t> &seen, int engine, uint32_t clock) {
+    prepare(seen);
+    uint32_t &column = seen[size_t(threads + engine)];
+    column = std::max(column, clock);
+}
+
+void SharedRaces::learn_engine(int thread, int engine, uint32_t clock) {
+    uint32_t &column = row(thread)[threads + engine];
+    column = std::max(column, clock);
+}
+
+void SharedRaces::fence(int thread) { last_fence[size_t(thread)] = ++fences; }
 
 void SharedRaces::met(const int *who, int count) {
     std::vector<uint32_t> seen;
@@ -149,22 +279,38 @@ void SharedRaces::met(const int *who, int count) {
     for (int i = 0; i < count; i++) learn_from(seen, who[i]);
 }
 
+// Makes room for the clocks of the present generation.
+void SharedRaces::prepare(std::vector<uint32_t> &seen) const {
+    size_t stamp = size_t(columns);  // behind the clocks stands the generation in which they mean something
+    seen.resize(stamp + 1, 0);
+    if (seen[stamp] == generation) return;
+    std::fill(seen.begin(), seen.end(), 0);
+    seen[stamp] = generation;
+}
+
 void SharedRaces::add_to(std::vector<uint32_t> &seen, int thread) {
     uint32_t *mine = row(thread);
-    size_t stamp = size_t(threads);  // behind the clocks stands the generation in which they mean something
-    seen.resize(stamp + 1, 0);
-    if (seen[stamp] != generation) {
-        std::fill(seen.begin(), seen.end(), 0);
-        seen[stamp] = generation;
-    }
-    for (int t = 0; t < threads; t++) seen[size_t(t)] = std::max(seen[size_t(t)], mine[t]);
+    prepare(seen);
+    for (int t = 0; t < columns; t++) seen[size_t(t)] = std::max(seen[size_t(t)], mine[t]);
     mine[thread]++;  // what it does from here on was not seen
 }
 
+Moment SharedRaces::now(int thread) { return {thread, row(thread)[thread], generation}; }
+
+bool SharedRaces::has_seen(int thread, const Moment &what) {
+    return thread == what.thread || what.generation != generation || row(thread)[what.thread] >= what.clock;
+}
+
+void SharedRaces::add_seen(std::vector<uint32_t> &seen, const std::vector<uint32_t> &from) const {
+    prepare(seen);
+    if (from.size() <= size_t(columns) || from[size_t(columns)] != generation) return;
+    for (size_t t = 0; t < size_t(columns); t++) seen[t] = std::max(seen[t], from[t]);
+}
+
 void SharedRaces::learn_from(const std::vector<uint32_t> &seen, int thread) {
-    if (seen.size() <= size_t(threads) || seen[size_t(threads)] != generation) return;
+    if (seen.size() <= size_t(columns) || seen[size_t(columns)] != generation) return;
     uint32_t *mine = row(thread);
-    for (int t = 0; t < threads; t++)
+    for (int t = 0; t < columns; t++)
         if (t != thread) mine[t] = std::max(mine[t], seen[size_t(t)]);
 }
 
@@ -218,8 +364,8 @@ static void report_global(Worker &worker, const char *kind, size_t offset, uintp
     mine.thread = worker.current->thread;
     mine.block = worker.block;
     mine.write = write;
-    other.pc = other_pc + load_address();
-    other.thread = -1;
+    other.pc = pc_of(other_pc);
+    other.thread = RaceAccess::not_known;
     other.block = block == all_blocks ? several_blocks : block - 1;
     other.write = other_write;
     report_race(
@@ -229,7 +375,7 @@ static void report_global(Worker &worker, const char *kind, size_t offset, uintp
 
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
     constexpr auto relaxed = std::memory_order_relaxed;
-    uint32_t me = uint32_t(worker.block + 1), code = uint32_t(pc - load_address());
+    uint32_t me = uint32_t(worker.block + 1), code = code_of(pc);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
         if ((i + 1) * sizeof(GlobalCell) > global_cells_bytes) return;
         GlobalCell &cell = global_cells[i];
@@ -274,7 +420,9 @@ std::map<std::pair<uintptr_t, uintptr_t>, Race> races;  // by the two places in 
 constexpr size_t most_printed = 20;
 
 std::string describe_access(const RaceAccess &it, const std::string &position) {
-    std::string text = it.write ? "write at " : "read at ";
+    std::string text = std::string(it.verb ? it.verb : it.write ? "write" : "read") + " at ";
+    if (it.thread == RaceAccess::an_engine)
+        text = it.write ? "write by the copy issued at " : "read by the copy or wgmma issued at ";
     text += position;
     if (it.thread >= 0) text += format(" by thread %d", it.thread);
     return text + (it.block == several_blocks ? " of several blocks" : format(" of block %llu", it.block));
@@ -307,7 +455,7 @@ int print_races() {
         fprintf(stderr, "simt:     %s\n", describe_access(race.second, second).c_str());
     }
     if (printed.size() > most_printed)
-        fprintf(stderr, "simt: %zu more pairs of lines race\n", printed.size() - most_printed);
+        fprintf(stderr, "simt: more pairs of lines that race: %zu\n", printed.size() - most_printed);
     races.clear();
     return int(printed.size());
 }

@@ -41,19 +41,66 @@ uintptr_t load_address() {
     return address;
 }
 
+// ---- Places: (file, line) pairs, numbered from 1; no program lies at such low addresses ----
+
+static std::mutex places_mutex;
+static std::vector<std::string> places;
+static std::map<std::pair<const char *, int>, uintptr_t> place_numbers;  // a file's name is one literal
+constexpr uintptr_t places_end = 65536;
+
+uintptr_t place_of(const char *file, int line) {
+    // A kernel comes to few places again and again.
+    struct Recent {
+        const char *file;
+        int line;
+        uintptr_t place;
+    };
+    static thread_local Recent recent[64];
+    Recent &slot = recent[(uintptr_t(file) + unsigned(line)) % 64];
+    if (slot.file == file && slot.line == line) return slot.place;
+    std::lock_guard<std::mutex> lock(places_mutex);
+    uintptr_t &place = place_numbers[{file, line}];
+    if (!place) {
+        places.push_back(short_path(file) + ":" + std::to_string(line));
+        place = places.size();
+    }
+    slot = {file, line, place};
+    return place;
+}
+
+bool is_place(uintptr_t pc) { return pc < places_end; }
+
+static std::string place_position(uintptr_t place) {
+    std::lock_guard<std::mutex> lock(places_mutex);
+    return place && place <= places.size() ? places[place - 1] : "?";
+}
+
+// ---- Return addresses ----
+
+std::string quoted_program() {
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    std::string quoted;
+    for (const char *c = program; c < program + n; c++)
+        quoted += *c == '\'' ? std::string("'\\''") : std::string(1, *c);
+    return n > 0 ? "'" + quoted + "'" : "";
+}
+
 // Asks addr2line for the inlined call chain at each address and takes the first frame in a .cu: the line of
 // the kernel, not of the header function that the compiler put there.
 std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs) {
     std::vector<std::string> positions(pcs.size());
-    char program[4096];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n > 0 ? n : 0] = 0;
-    std::string command = "addr2line -a -i -e '";
-    for (const char *c = program; *c; c++) command += *c == '\'' ? std::string("'\\''") : std::string(1, *c);
-    command += "'";
+    std::vector<size_t> asked;  // which of them are addresses
+    for (size_t i = 0; i < pcs.size(); i++)
+        if (is_place(pcs[i]))
+            positions[i] = place_position(pcs[i]);
+        else
+            asked.push_back(i);
+    if (asked.empty()) return positions;
+    std::string program = quoted_program(), command = "addr2line -a -i -e " + program;
     uintptr_t base = load_address();
-    for (uintptr_t pc : pcs) command += format(" 0x%zx", size_t(pc - base - 1));
-    if (FILE *pipe = n > 0 ? popen((command + " 2>/dev/null").c_str(), "r") : nullptr) {
+    for (size_t i : asked) command += format(" 0x%zx", size_t(pcs[i] - base - 1));
+    if (FILE *pipe = !program.empty() ? popen((command + " 2>/dev/null").c_str(), "r") : nullptr) {
         char text[4096];
         size_t next = 0;
         while (fgets(text, sizeof text, pipe)) {
@@ -61,9 +108,9 @@ std::vector<std::string> source_positions(const std::vector<uintptr_t> &pcs) {
                 next++;
                 continue;
             }
-            if (next == 0 || next > pcs.size()) continue;
+            if (next == 0 || next > asked.size()) continue;
             std::string frame(text, strcspn(text, "\n"));
-            std::string &position = positions[next - 1];
+            std::string &position = positions[asked[next - 1]];
             size_t note = frame.rfind(" (discriminator");
             if (note != std::string::npos) frame.resize(note);
             size_t colon = frame.rfind(':');
@@ -105,7 +152,7 @@ std::string describe_waits(Worker &worker) {
                index.blockIdx.y, index.blockIdx.z, worker.live, worker.threads);
     auto same = [](const Fiber &a, const Fiber &b) {
         return a.done == b.done && a.wait.line == b.wait.line && a.wait.barrier == b.wait.barrier &&
-               (a.done || !strcmp(a.wait.what, b.wait.what));
+               a.wait.mbarrier == b.wait.mbarrier && (a.done || !strcmp(a.wait.what, b.wait.what));
     };
     int lines = 0;
     for (size_t from = 0, to; from < worker.fibers.size(); from = to) {
@@ -115,7 +162,8 @@ std::string describe_waits(Worker &worker) {
             text += "\nsimt:     ...";
             break;
         }
-        text += format("\nsimt:     threads %zu-%zu: ", from, to - 1);
+        text += to == from + 1 ? format("\nsimt:     thread %zu: ", from)
+                               : format("\nsimt:     threads %zu-%zu: ", from, to - 1);
         if (fiber.done) {
             text += "returned";
             continue;
@@ -125,7 +173,11 @@ std::string describe_waits(Worker &worker) {
             const Barrier &barrier = worker.barriers[fiber.wait.barrier];
             text += format(" (barrier %d: %d of %d came)", fiber.wait.barrier, barrier.arrived,
                            barrier.expected < 0 ? worker.live : barrier.expected);
-        } else {
+        } else if (fiber.wait.mbarrier >= 0) {
+            uint32_t offset = uint32_t(fiber.wait.mbarrier);
+            text += " for " + describe_address(worker, uintptr_t(worker.shared.base) + offset) + " (" +
+                    describe_mbarrier(worker, offset) + ")";
+        } else if (fiber.collective_mask) {
             text += format(" (mask 0x%08x)", fiber.collective_mask);
         }
         text += format(" at %s:%d", short_path(fiber.wait.file).c_str(), fiber.wait.line);

@@ -13,7 +13,7 @@
 
 namespace simt {
 
-thread_local Worker *current_worker = nullptr;
+__thread Worker *current_worker = nullptr;
 
 Worker::Worker() { ready.resize(2 * max_threads_per_block); }
 
@@ -35,6 +35,12 @@ void make_ready(Worker &worker, int thread) {
     worker.ready[worker.ready_tail++ & (worker.ready.size() - 1)] = thread;
 }
 
+bool others_are_ready(const Worker &worker) { return worker.ready_tail != worker.ready_head; }
+
+uint64_t random_below(Worker &worker, uint64_t limit) {
+    return worker.random && limit > 1 ? next_random(worker.random) % limit : 0;
+}
+
 static int take_ready(Worker &worker) {
     size_t waiting = worker.ready_tail - worker.ready_head, last = worker.ready.size() - 1;
     if (waiting == 0) return -1;
@@ -42,6 +48,15 @@ static int take_ready(Worker &worker) {
         std::swap(worker.ready[(worker.ready_head + next_random(worker.random) % waiting) & last],
                   worker.ready[worker.ready_head & last]);
     return worker.ready[worker.ready_head++ & last];
+}
+
+// The next thread that can go on, if need be because a copy lands. None: the block is at its end or
+// deadlocked.
+static int take_next(Worker &worker) {
+    int next;
+    while ((next = take_ready(worker)) < 0 && worker.async.used)
+        if (!land_a_copy(worker)) break;
+    return next;
 }
 
 static void switch_to(Worker &worker, int thread) {
@@ -68,7 +83,7 @@ void let_others_run(Worker &worker) {
 void wait_for_others(Worker &worker) {
     Fiber *me = worker.current;
     me->blocked = true;
-    int next = take_ready(worker);
+    int next = take_next(worker);
     if (next < 0) leave_block(worker);
     if (&worker.fibers[next] == me) return;  // make_ready was called for this fiber itself
     switch_to(worker, next);
@@ -112,12 +127,15 @@ static void try_barrier(Worker &worker, int id) {
             if (barrier.expected > 0) worker.races.learn_from(barrier.seen, thread);
         barrier.seen.clear();
     }
+    unsigned warps = 0;
     for (int thread : barrier.waiters) {
         // The first of a warp in the list stands for it: whole warps wait at a barrier.
         if (worker.profiling && worker.fibers[size_t(thread)].lane == 0)
             worker.traffic.warp_met(worker.fibers[size_t(thread)].warp);
+        warps |= 1u << worker.fibers[size_t(thread)].warp;
         make_ready(worker, thread);
     }
+    worker.counters.barriers += unsigned(__builtin_popcount(warps));
     barrier.waiters.clear();
     barrier.arrived = barrier.expected = 0;
 }
@@ -152,7 +170,7 @@ static void wait_at_barrier(Worker &worker, int id, const WaitPoint &where) {
     me.wait = WaitPoint();
 }
 
-int block_barrier(BarrierVote vote, int predicate, const char *what, const char *file, int line) {
+int block_barrier(BarrierVote vote, int predicate, const char *what, const char *file, int line, int column) {
     Worker &worker = *current_worker;
     Fiber &me = *worker.current;
     Barrier &barrier = worker.barriers[0];
@@ -163,7 +181,11 @@ int block_barrier(BarrierVote vote, int predicate, const char *what, const char 
                    what, short_path(file).c_str(), line, barrier.expected));
     barrier.expected = -1;
     me.predicate = predicate;
-    wait_at_barrier(worker, 0, WaitPoint{what, file, line, 0, __builtin_return_address(0)});
+    // clang may make two calls of one in the source (one for each way that leads to it), so that it is asked
+    // for the column; g++ knows none.
+    const void *site =
+        column ? reinterpret_cast<const void *>(uintptr_t(column)) : __builtin_return_address(0);
+    wait_at_barrier(worker, 0, WaitPoint{what, file, line, 0, site, -1});
     switch (vote) {
     case BarrierVote::count:
         return me.vote;
@@ -180,7 +202,7 @@ int block_barrier(BarrierVote vote, int predicate, const char *what, const char 
 void named_barrier_sync(int id, int threads, const char *file, int line) {
     Worker &worker = *current_worker;
     check_named_barrier(worker, id, threads, file, line);
-    wait_at_barrier(worker, id, WaitPoint{"bar.sync", file, line, id, nullptr});
+    wait_at_barrier(worker, id, WaitPoint{"bar.sync", file, line, id, nullptr, -1});
 }
 
 void named_barrier_arrive(int id, int threads, const char *file, int line) {
@@ -215,7 +237,7 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
         stop_block(cudaErrorLaunchFailure,
                    format("%s at %s:%d: lane %d calls it with mask 0x%08x, which leaves it out", what,
                           short_path(file).c_str(), line, me.lane, mask));
-    me.wait = WaitPoint{what, file, line, -1, nullptr};
+    me.wait = WaitPoint{what, file, line, -1, nullptr, -1};
     me.collective_mask = mask;
     me.collective_argument = argument;
     warp.arrived |= 1u << me.lane;
@@ -282,7 +304,7 @@ static void fiber_main() {
     worker.live--;
     lane_exited(worker, me);
     for (int id = 0; id < named_barriers; id++) try_barrier(worker, id);
-    int next = take_ready(worker);
+    int next = take_next(worker);
     if (next < 0) leave_block(worker);
     switch_to(worker, next);
     abort();  // nobody switches back to a fiber that is done
@@ -292,10 +314,10 @@ static const ThreadIndex &thread_index() {
     static const ThreadIndex host = {};
     return current_worker ? current_worker->current->index : host;
 }
-uint3 thread_in_block() { return thread_index().threadIdx; }
-uint3 block_in_grid() { return thread_index().blockIdx; }
-dim3 block_size() { return thread_index().blockDim; }
-dim3 grid_size() { return thread_index().gridDim; }
+uint3 thread_in_block() noexcept { return thread_index().threadIdx; }
+uint3 block_in_grid() noexcept { return thread_index().blockIdx; }
+dim3 block_size() noexcept { return thread_index().blockDim; }
+dim3 grid_size() noexcept { return thread_index().gridDim; }
 
 void kernel_entry(const char *name, const char *file, int line, int max_threads, int, int) {
     Worker &worker = *current_worker;
@@ -390,6 +412,7 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
         barrier.seen.clear();
     }
     if (worker.sanitizing) worker.races.begin_block(worker.threads);
+    worker.async.begin_block(worker.threads);
     create_fibers(worker, *launch.what, block);
     worker.shared.begin_block(launch.what->dynamic_shared_bytes, launch.shared_limit);
     for (int t = 0; t < worker.threads; t++)
@@ -402,6 +425,15 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
     if (worker.fault.error == cudaSuccess && worker.live > 0) {
         worker.fault.error = cudaErrorLaunchTimeout;
         worker.fault.text = describe_waits(worker);
+    }
+    if (worker.fault.error == cudaSuccess) {
+        int thread = 0;
+        std::string unfinished = describe_unfinished(worker, thread);
+        if (!unfinished.empty()) {
+            worker.current = &worker.fibers[size_t(thread)];
+            worker.fault.error = cudaErrorLaunchFailure;
+            worker.fault.text = unfinished;
+        }
     }
     for (int t = 0; t < worker.threads && worker.fault.error == cudaSuccess; t++)
         if (stack_canary(worker, t) != canary) {

@@ -10,9 +10,7 @@
 // So if lanes go different numbers of times round an inner loop without meeting, the rounds of the outer loop
 // are mixed up in it; a GPU would gather the lanes after each inner loop.
 //
-// Requests, sectors and wavefronts as in the Nsight Compute documentation ("Memory Tables"; L1/TEX: a sector
-// is 32 bytes; shared memory: a wavefront serves 32 banks of 4 bytes). What that leaves open is as measured
-// on an H200; tests/calibration holds each rule to the measurements.
+// What one request counts is in wavefronts.cpp.
 #include <algorithm>
 #include <cstring>
 
@@ -24,10 +22,13 @@ namespace simt {
 constexpr unsigned groups_in_flight = 64;  // a power of two
 constexpr int patience = 4 * max_threads_per_block;
 
+static_assert(warp_size == lanes_of_warp);
+
 struct Traffic::Group {
     uint32_t lanes = 0;    // who is in it
     uint32_t ordinal = 0;  // the k of these accesses
     uint64_t address[warp_size];
+    std::unique_ptr<CopyLanes> copy;  // of a cp.async, in place of the addresses
 };
 
 struct Traffic::Track {
@@ -39,109 +40,48 @@ struct Traffic::Track {
 Traffic::Traffic() : table(1024, -1), touched(max_threads_per_block / warp_size) {}
 Traffic::~Traffic() = default;
 
-// Distinct 32-byte sectors that the group touches.
-static unsigned count_sectors(const uint64_t *address, uint32_t lanes, unsigned size) {
-    uint64_t sectors[2 * warp_size];
-    int n = 0;
-    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-        uint64_t first = address[__builtin_ctz(rest)];
-        sectors[n++] = first / 32;
-        if ((first + size - 1) / 32 != first / 32) sectors[n++] = (first + size - 1) / 32;
-    }
-    std::sort(sectors, sectors + n);
-    return unsigned(std::unique(sectors, sectors + n) - sectors);
-}
-
-// An atomic on global memory: lanes with the same address go one after the other, each with a sector of its
-// own; lanes with different addresses in one sector go together. Measured on an H200 for 32 lanes at one
-// address (32 sectors), at neighbouring words (4) and at words of 32 sectors (32), alike whether the old
-// value is used or not.
-static unsigned count_atomic_sectors(const uint64_t *address, uint32_t lanes) {
-    uint64_t sorted[warp_size];
-    int n = 0;
-    for (uint32_t rest = lanes; rest; rest &= rest - 1) sorted[n++] = address[__builtin_ctz(rest)];
-    std::sort(sorted, sorted + n);
-    unsigned sectors = 0;
-    for (int i = 0; i < n;) {
-        unsigned most = 0;  // lanes at one address of this sector
-        for (uint64_t sector = sorted[i] / 32; i < n && sorted[i] / 32 == sector;) {
-            unsigned same = 0;
-            for (uint64_t at = sorted[i]; i < n && sorted[i] == at; i++) same++;
-            most = std::max(most, same);
-        }
-        sectors += most;
-    }
-    return sectors;
-}
-
-// What the busiest bank has to serve: different words, or, of atomics, lanes.
-static unsigned count_busiest_bank(const uint64_t *address, uint32_t lanes, unsigned size, bool atomic) {
-    uint64_t words[warp_size * 4];
-    int n = 0;
-    for (uint32_t rest = lanes; rest; rest &= rest - 1)
-        for (unsigned byte = 0; byte < size; byte += 4)
-            words[n++] = (address[__builtin_ctz(rest)] + byte) / 4;
-    std::sort(words, words + n);
-    if (!atomic) n = int(std::unique(words, words + n) - words);
-    unsigned in_bank[32] = {}, most = 0;
-    for (int i = 0; i < n; i++) most = std::max(most, ++in_bank[words[i] % 32]);
-    return most;
-}
-
-// Whether no two lanes 2 i and 2 i + 1 want different things: one of them may be missing.
-static bool lanes_are_paired(const uint64_t *address, uint32_t lanes) {
-    for (uint32_t rest = lanes & lanes >> 1 & 0x55555555u; rest; rest &= rest - 1) {
-        int lane = __builtin_ctz(rest);
-        if (address[lane] != address[lane + 1]) return false;
-    }
-    return true;
-}
-
-struct Wavefronts {
-    unsigned all = 0, ideal = 0;  // ideal: if no bank were wanted twice
-};
-
-// Wavefronts of one request to shared memory. Lanes that want different words of one bank wait for each
-// other, lanes that want the same word do not, except for an atomic. What is wider than a bank goes in
-// passes: half a warp at a time with 8 bytes a lane, a quarter with 16, and a pass without lanes costs
-// nothing.
-//
-// A load merges two neighbouring passes (the halves; each half's two quarters) into one if its lanes 2 i and
-// 2 i + 1 want the same address or one of them takes no part: then together they want no more than one pass
-// could give. Stores never merge. Conflicts, to Nsight Compute, are the wavefronts above the number of passes
-// after merging. Measured on an H200: 37 kernels each of 8 and 16 bytes, of which those with equal addresses
-// have them in neighbouring lanes.
-static Wavefronts count_wavefronts(const uint64_t *address, uint32_t lanes, unsigned size, AccessKind kind) {
-    int pass = size <= 4 ? warp_size : size <= 8 ? warp_size / 2 : warp_size / 4;
-    int span = size <= 4 ? pass : 2 * pass;  // what may merge
-    Wavefronts sum;
-    for (int from = 0; from < warp_size; from += span) {
-        uint32_t in_span = lanes & (span == warp_size ? ~0u : (1u << span) - 1) << from;
-        bool merged = span == pass || (kind == AccessKind::load && lanes_are_paired(address, in_span));
-        int width = merged ? span : pass;
-        for (int first = from; first < from + span; first += width) {
-            uint32_t together = in_span & (width == warp_size ? ~0u : (1u << width) - 1) << first;
-            if (!together) continue;
-            sum.all += count_busiest_bank(address, together, size, kind == AccessKind::atomic);
-            sum.ideal++;
-        }
-    }
-    return sum;
-}
-
-void Traffic::finish(AccessSite &site, Group &group) {
+void Traffic::finish(size_t index, Group &group) {
+    AccessSite &site = sites[index];
+    unsigned size = site.place.size;
+    uint32_t lanes = group.lanes;
+    group.lanes = 0;
+    if (group.copy) return finish_copy(index, group);
+    bool atomic = site.place.kind == AccessKind::atomic;
     site.requests++;
     if (site.place.shared) {
-        Wavefronts counted = count_wavefronts(group.address, group.lanes, site.place.size, site.place.kind);
+        SharedAccess kind = atomic                                ? SharedAccess::atomic
+                            : site.place.kind == AccessKind::load ? SharedAccess::load
+                                                                  : SharedAccess::store;
+        Wavefronts counted = count_wavefronts(group.address, lanes, size, kind);
         site.wavefronts += counted.all;
         site.ideal += counted.ideal;
     } else {
-        site.sectors += site.place.kind == AccessKind::atomic
-                            ? count_atomic_sectors(group.address, group.lanes)
-                            : count_sectors(group.address, group.lanes, site.place.size);
-        site.ideal += (unsigned(__builtin_popcount(group.lanes)) * site.place.size + 31) / 32;
+        unsigned sectors =
+            atomic ? count_atomic_sectors(group.address, lanes) : count_sectors(group.address, lanes, size);
+        site.sectors += sectors;
+        site.fetched += sectors;
+        site.ideal += (unsigned(__builtin_popcount(lanes)) * size + 31) / 32;
     }
-    group.lanes = 0;
+}
+
+// The site is that of the shared side; if anything was read, the global side has one as well.
+void Traffic::finish_copy(size_t index, Group &group) {
+    CopyLanes copy = *group.copy;
+    *group.copy = CopyLanes();
+    AccessPlace place = sites[index].place;
+    CopyCount counted = count_copy(copy, place.size);
+    sites[index].requests++;
+    sites[index].wavefronts += counted.shared.all;
+    sites[index].ideal += counted.shared.ideal;
+    if (!copy.reading) return;
+    place.shared = false;
+    AccessSite &global = sites[size_t(find_site(place))];
+    unsigned lanes = unsigned(__builtin_popcount(copy.reading));
+    global.accesses += lanes;
+    global.requests++;
+    global.sectors += counted.sectors;
+    global.fetched += counted.fetched;
+    global.ideal += (lanes * place.size + 31) / 32;
 }
 
 // Where the search for a place starts in a table of this many slots, a power of two.
@@ -170,9 +110,9 @@ int Traffic::find_site(const AccessPlace &place) {
     return added;
 }
 
-void Traffic::access(Worker &worker, const AccessPlace &place, uint64_t address) {
+// Where the current lane's next access at this place belongs.
+Traffic::Group &Traffic::next_group(Worker &worker, size_t index) {
     const Fiber &fiber = *worker.current;
-    size_t index = size_t(find_site(place));
     auto &slot = tracks[index][size_t(fiber.warp)];
     if (!slot) slot.reset(new Track);
     Track &track = *slot;
@@ -189,24 +129,79 @@ void Traffic::access(Worker &worker, const AccessPlace &place, uint64_t address)
         ordinal = track.count[fiber.lane];
         group = &track.groups[ordinal % groups_in_flight];
     }
-    if (group->lanes && group->ordinal != ordinal) finish(sites[index], *group);  // they do not come this way
+    if (group->lanes && group->ordinal != ordinal) finish(index, *group);  // they do not come this way
     if (!track.touched) {  // the warp met while this lane waited
         track.touched = true;
         touched[size_t(fiber.warp)].push_back(index);
     }
     group->ordinal = ordinal;
-    group->address[fiber.lane] = address;
-    group->lanes |= 1u << fiber.lane;
     track.count[fiber.lane] = ordinal + 1;
+    return *group;
+}
+
+// The current lane is in the group now.
+void Traffic::join(Worker &worker, size_t index, Group &group) {
+    const Fiber &fiber = *worker.current;
+    group.lanes |= 1u << fiber.lane;
     sites[index].accesses++;
-    if (group->lanes == worker.warps[size_t(fiber.warp)].lanes) finish(sites[index], *group);
+    if (group.lanes == worker.warps[size_t(fiber.warp)].lanes) finish(index, group);
+}
+
+void Traffic::access(Worker &worker, const AccessPlace &place, uint64_t address) {
+    size_t index = size_t(find_site(place));
+    Group &group = next_group(worker, index);
+    group.address[worker.current->lane] = address;
+    join(worker, index, group);
+}
+
+void Traffic::copy_access(Worker &worker, uintptr_t pc, unsigned size, unsigned valid, uint64_t to,
+                          uint64_t from) {
+    size_t index = size_t(find_site({pc, nullptr, 0, size, AccessKind::async_copy, true}));
+    Group &group = next_group(worker, index);
+    if (!group.copy) group.copy.reset(new CopyLanes);
+    int lane = worker.current->lane;
+    group.copy->lanes |= 1u << lane;
+    group.copy->to[lane] = to;
+    group.copy->from[lane] = from;
+    if (valid) group.copy->reading |= 1u << lane;
+    if (valid < size) group.copy->padding |= 1u << lane;
+    join(worker, index, group);
+}
+
+void Traffic::matrix_request(const AccessPlace &place, const uint64_t *address, int matrices) {
+    AccessSite &site = sites[size_t(find_site(place))];
+    Wavefronts counted = count_matrices(address, matrices);
+    site.accesses += unsigned(8 * matrices);
+    site.requests++;
+    site.wavefronts += counted.all;
+    site.ideal += counted.ideal;
+}
+
+// All layouts that wgmma takes let it read 128 bytes in a wavefront. Measured on an H200 for 64 x 64 x 16 in
+// fp16: 32 wavefronts for all four swizzles.
+void Traffic::product_request(const AccessPlace &place, uint64_t bytes) {
+    AccessSite &site = sites[size_t(find_site(place))];
+    site.accesses += bytes / place.size;
+    site.requests++;
+    site.wavefronts += bytes / 128;
+    site.ideal += bytes / 128;
+}
+
+void Traffic::bulk_request(const AccessPlace &place, const BulkParts &parts) {
+    AccessSite &site = sites[size_t(find_site(place))];
+    unsigned sectors = parts.count_sectors();
+    site.accesses += parts.bytes / place.size;
+    site.requests++;
+    site.sectors += sectors;
+    site.fetched += sectors;
+    site.ideal += (parts.bytes + parts.zeros + sector_bytes - 1) / sector_bytes;
 }
 
 void Traffic::warp_met(int warp) {
     for (size_t index : touched[size_t(warp)]) {
         Track &track = *tracks[index][size_t(warp)];
         for (Group &group : track.groups)
-            if (group.lanes) finish(sites[index], group);
+            if (group.lanes) finish(index, group);
         memset(track.count, 0, sizeof track.count);
         track.touched = false;
     }
@@ -220,7 +215,7 @@ void Traffic::block_ended(const Worker &worker) {
 std::vector<AccessSite> Traffic::take() {
     std::vector<AccessSite> result;
     for (AccessSite &site : sites) {
-        if (site.accesses) result.push_back(site);
+        if (site.accesses || site.requests) result.push_back(site);
         site = AccessSite(site.place);
     }
     return result;

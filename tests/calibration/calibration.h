@@ -22,6 +22,8 @@ struct buffers {
 // Launch their kernels one by one, each followed by launched().
 void run_global_memory(struct buffers b);
 void run_shared_memory(struct buffers b);
+void run_matrix(struct buffers b);
+void run_copies(struct buffers b);
 
 // To be called after each launch, with a name for it that starts with the kernel's and a '_', or is the
 // kernel's: refresh.sh, which sees only the names of kernels, relies on that. Ends the program if the launch

@@ -14,6 +14,7 @@ case $# in 1 | 2) ;; *) echo "usage: lab_counters.sh BUILD [FOLDER]" >&2; exit 2
 build=$1
 folder=${2:-$here}
 work=$folder/logs
+list=$here/metrics.txt
 # shellcheck disable=SC1091  # it is beside this script, wherever that is called from
 . "$here/ncu.sh"
 
@@ -37,7 +38,7 @@ for pair in lab01_naive:naive lab01_naive:tiled lab02_online_softmax:safe lab02_
         tail -n 20 "$work/$lab-$kernel.out" "$work/$lab-$kernel.out.err" >&2
         stop "ncu or $lab failed; what they said is above and in $work"
     }
-    awk -v mode=labs -v prefix="$pair" -f "$here/convert.awk" "$here/metrics.txt" "$work/$lab-$kernel.csv" >>"$work/labs.csv"
+    awk -v mode=labs -v prefix="$pair" -f "$here/convert.awk" "$list" "$work/$lab-$kernel.csv" >>"$work/labs.csv"
     dump_sass "$build/$lab" "$work/$lab-sass.txt"
 done
 {

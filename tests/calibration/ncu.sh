@@ -1,4 +1,5 @@
-# ncu.sh - what refresh.sh and lab_counters.sh share; to be sourced, with $here set to this folder and $work to one for logs.
+# ncu.sh - what refresh.sh, lab_counters.sh and discover.sh share; to be sourced, with $here set to this folder, $work to one
+# for logs and $list to the file that names the metrics, as metrics.txt does.
 # shellcheck shell=sh disable=SC2154
 
 stop() {
@@ -47,7 +48,13 @@ run_ncu() {
 # Joins lines with commas.
 join() { tr '\n' ',' | sed 's/,$//'; }
 
-metrics_of() { awk -v kinds="$1" 'NF == 3 && $1 !~ /^#/ && index(kinds, $3) { print $2 }' "$here/metrics.txt"; }
+metrics_of() {
+    awk -v kinds="$1" '
+        (NF == 3 || NF == 4) && $1 !~ /^#/ && index(kinds, $3) {
+            n = split($2, part, /[+-]/)
+            for (i = 1; i <= n; i++) if (!(part[i] in seen)) { print part[i]; seen[part[i]] = 1 }
+        }' "$list"
+}
 
 # probe METRICS PROGRAM...: prints those that ncu has a value of, from one launch.
 probe() {
@@ -56,7 +63,7 @@ probe() {
     limit=1
     run_ncu "$work/probe.csv" "$work/probe.out" "$wanted_here" "$@" || true
     limit=''
-    [ ! -s "$work/probe.csv" ] || awk -v mode=probe -f "$here/convert.awk" "$here/metrics.txt" "$work/probe.csv"
+    [ ! -s "$work/probe.csv" ] || awk -v mode=probe -f "$here/convert.awk" "$list" "$work/probe.csv"
 }
 
 # choose_metrics PROGRAM...: sets metrics to all that this ncu has on this GPU. If one is missing, each is tried alone, and
@@ -73,10 +80,11 @@ choose_metrics() {
         } 2>&1 | grep -E 'mem_global|mem_shared|shared_(ld|st|atom|load|store)|global_(ld|st|red|atom|load|store)|^=' \
             >"$work/query-metrics.log" || true
         had=,
-        metrics=$(awk 'NF == 3 && $1 !~ /^#/ { print $1 "," $2 }' "$here/metrics.txt" | while IFS=, read -r counter metric; do
+        metrics=$(awk '(NF == 3 || NF == 4) && $1 !~ /^#/ { print $1 "," $2 }' "$list" | while IFS=, read -r counter metric; do
             case $had in *,$counter,*) continue ;; esac  # an alternative is not needed
-            if [ -n "$(probe "$metric" "$@")" ]; then
-                echo "$metric"
+            parts=$(echo "$metric" | sed 's/[+-]/,/g')
+            if [ -n "$(probe "$parts" "$@")" ]; then
+                echo "$parts"
                 had="$had$counter,"
             else
                 { echo "== $metric"; cat "$work/probe.csv" "$work/probe.out.err" 2>/dev/null; } >>"$work/missing-metrics.log"
@@ -86,10 +94,14 @@ choose_metrics() {
     fi
     missing=$(echo "$metrics" | tr ',' '\n' | awk '
         NR == FNR { have[$1] = 1; next }
-        NF != 3 || $1 ~ /^#/ || $3 == "atomic" { next }
-        { known[$1] = 1 }
-        $2 in have { found[$1] = 1 }
-        END { for (counter in known) if (!(counter in found)) print counter }' - "$here/metrics.txt" | sort | join)
+        NF < 3 || NF > 4 || $1 ~ /^#/ || $3 == "atomic" { next }
+        {
+            known[$1] = 1
+            n = split($2, part, /[+-]/)
+            for (i = 1; i <= n; i++) if (!(part[i] in have)) next
+            found[$1] = 1
+        }
+        END { for (counter in known) if (!(counter in found)) print counter }' - "$list" | sort | join)
     [ -z "$missing" ] || stop "this ncu has no metric for $missing; see $work/query-metrics.log and correct metrics.txt"
 }
 
@@ -97,6 +109,6 @@ choose_metrics() {
 dump_sass() {
     cuobjdump=$(command -v cuobjdump || echo "$(dirname "$compiler")/cuobjdump")
     [ -x "$cuobjdump" ] || { echo "there is no cuobjdump here: no SASS in $2" >&2; return 0; }
-    "$cuobjdump" --dump-sass "$1" | grep -E 'Function :|[^A-Z](LD|ST|LDG|STG|LDS|STS|LDSM|ATOM|ATOMG|ATOMS|RED|REDG)[. ]' |
+    "$cuobjdump" --dump-sass "$1" | grep -E 'Function :|[^A-Z](LD|ST|LDG|STG|LDS|STS|LDSM|STSM|LDGSTS|UBLKCP|UBLKRED|UTMA[A-Z]*|HGMMA|ATOM|ATOMG|ATOMS|RED|REDG)[. ]' |
         sed 's/ */ /; s/\/\* 0x[0-9a-f]* \*\///' >"$2" || true
 }

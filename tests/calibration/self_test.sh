@@ -18,7 +18,12 @@ cat >bin/ncu <<'END'
 # Launch i has i times 1,000 of the n-th metric, plus n. LACKS: a metric that it does not know. UNIT: said in the head of
 # the table. KERNELS: its launches.
 [ "$1" != --version ] || { echo "Version 2025.3.1.0 (build 1)"; exit 0; }
-[ "$1" != --query-metrics ] || { echo "smsp__sass_inst_executed_op_shared_ld  counter"; exit 0; }
+if [ "$1" = --query-metrics ]; then
+    echo "smsp__sass_inst_executed_op_shared_ld  counter"
+    echo "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld  Counter  sector  # of sectors"
+    echo "l1tex__average_m_xbar2l1tex_read_bytes_mem_global_op_tma_ld  Ratio"
+    exit 0
+fi
 count=99
 while [ $# -gt 0 ]; do
     case $1 in
@@ -91,6 +96,21 @@ has 'copy_half,global_load_requests,1001' out/h200.csv
 has 'walk,shared_store_conflicts,30010' out/h200.csv
 has 'walk,global_red_requests,30011' out/h200.csv
 lacks 'copy_half,global_red' out/h200.csv
+has 'copy_half,global_load_requests,1001' out/h200_copies.csv
+lacks 'cp_async' out/h200.csv
+# Only kernels that match a counter's pattern have it; a counter may be a sum or a difference of metrics.
+in_launch_2() { echo "200$(tr , '\n' <out/copies-wanted | grep -nx "$1" | cut -d: -f1)"; }
+sed -n 's/^# metrics: //p' out/h200_copies.csv >out/copies-wanted
+has "copy_float,cp_async_requests,$(in_launch_2 smsp__inst_executed_op_ldgsts.sum)" out/h200_copies.csv
+l1=$(in_launch_2 l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_access.sum)
+l2=$(in_launch_2 smsp__sass_l1tex_m_xbar2l1tex_read_sectors_mem_global_op_ldgsts_cache_bypass.sum)
+has "copy_float,cp_async_sectors,$((l1 + l2))" out/h200_copies.csv
+lacks 'walk,cp_async' out/h200_copies.csv
+lacks 'bulk\|ldmatrix' out/h200_copies.csv
+expect 0 '' grep '^copy_float,cp_async_wavefronts,-' out/h200_copies.csv  # one metric less three
+expect 0 'h200_copies.csv: ' "$here/refresh.sh" build only copies
+expect 0 '' test ! -e only/h200.csv
+expect 1 "no group 'labs'" "$here/refresh.sh" build only labs
 UNIT=' [inst]' expect 0 'counters of 3 launches' "$here/refresh.sh" build out1
 has 'walk,shared_store_conflicts,30010' out1/h200.csv
 LACKS=smsp__inst_executed_op_shared_ld.sum
@@ -107,6 +127,16 @@ KERNELS='copy;copy;walk;walk' expect 1 'more launches than the 3' "$here/refresh
 KERNELS='copy;walk;walk' expect 1 "launch 2 is of kernel 'walk'" "$here/refresh.sh" build out4
 expect 0 '' test ! -e out4/h200.csv
 expect 1 'not a build folder of the gpu backend' "$here/refresh.sh" . out5
+
+# ---- discover.sh ----
+expect 0 '1 metrics that are not always 0' "$here/discover.sh" build discovered
+has 'copy_float,l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum,2001' discovered/discovered.csv
+has 'l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum' discovered/asked.txt
+lacks 'average' discovered/asked.txt
+LACKS=l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum
+expect 0 'the run for known failed (exit code 1): ==ERROR== Failed to find metric' "$here/discover.sh" build discovered2
+LACKS=
+expect 2 'usage: discover.sh' "$here/discover.sh" build
 
 # ---- lab_counters.sh ----
 KERNELS='scores;void softmax<1>(attention);scores;output'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# io.sh - IO as a unit test: the bytes that a lab's kernels move, as its --profile counts them, must equal the formulas of
-# a table exactly.
+# io.sh - IO as a unit test: the bytes that a lab's kernels move and what they compute, as its --profile counts them, must
+# equal the formulas of a table exactly.
 #
 #     io.sh LAB TABLE [OPTION...]         runs LAB with --profile and these options, and holds it against TABLE
 #
@@ -10,14 +10,25 @@
 #     FUNCTION  the launch; * means the sum over all launches of KERNEL
 #     COUNTER   reads, writes                  bytes of global memory that threads asked for
 #               sector_reads, sector_writes    bytes of the 32-byte sectors that took, counted once for each warp's request
+#               flops, exps                    fp32 operations of CUDA cores, and exponentials, of all threads (profile.h)
+#               barriers                       times that a warp passed a barrier of its block
+#               conflicts                      wavefronts of shared memory beyond those without bank conflicts
 #     FORMULA   what sh calls arithmetic; / rounds down. N keys, M queries, d head_dim, H heads (of all batches),
-#               V pairs (query, key) of one head that are not masked; up(x, y) is x / y rounded up
+#               V pairs (query, key) of one head that are not masked; up(x, y) is x / y rounded up; falling and rising are 1
+#               if OPTION has --inputs of that name, by which the scores of a row fall or rise from key to key, else 0
 #
 # A line "only CONDITION" before formulas says, in the same arithmetic, for which shapes they hold: 1 for all. Where no
-# formula holds nothing would be tested: that is a failure. Comments begin with #. Exit 0, or 1 with each difference.
+# formula holds nothing would be tested: that is a failure. A line "let NAME = FORMULA" gives the lines below it one more
+# number. Comments begin with #. Exit 0, or 1 with each difference.
 set -u
 lab=$1 table=$2
 shift 2
+falling=0 rising=0
+# shellcheck disable=SC2034 # formulas use both
+case " $* " in
+    *' --inputs falling '*) falling=1 ;;
+    *' --inputs rising '*) rising=1 ;;
+esac
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 "$lab" --profile --json "$dir/json" "$@" >"$dir/out" 2>&1 || { cat "$dir/out"; echo "io.sh: $lab $* failed"; exit 1; }
@@ -49,6 +60,10 @@ measured() {
         writes) member=global_write_bytes times=1 ;;
         sector_reads) member=global_read_sectors times=32 ;;
         sector_writes) member=global_write_sectors times=32 ;;
+        flops) member=fp32_flops times=1 ;;
+        exps) member=exps times=1 ;;
+        barriers) member=barriers times=1 ;;
+        conflicts) member='shared_read_wavefronts shared_write_wavefronts -shared_read_ideal -shared_write_ideal' times=1 ;;
         *) return ;;
     esac
     name="\"function\": \"$2\""
@@ -56,8 +71,12 @@ measured() {
     sum='' count=0
     grep '^{"launch".*"kernel": "'"$1"'"' "$dir/json" | grep -F -- "$name" >"$dir/launches"
     while read -r line; do
-        count=$(printf '%s\n' "$line" | value $member)
-        sum=$((${sum:-0} + count * times))
+        for name in $member; do  # with a minus: to be subtracted
+            count=$(printf '%s\n' "$line" | value "${name#-}")
+            case $count in '' | *[!0-9]*) return ;; esac  # null: not counted
+            [ "$name" = "${name#-}" ] || count=-$count
+            sum=$((${sum:-0} + count * times))
+        done
     done <"$dir/launches"
     printf '%s' "$sum"
 }
@@ -73,6 +92,13 @@ while IFS= read -r line; do
         */only)
             holds=$(evaluate "${line#*only}")
             [ -n "$holds" ] || { echo "io.sh: $table: not understood: $line"; exit 1; }
+            continue ;;
+        2/let)
+            number=$(evaluate "$formula")
+            case $number/$2 in
+                /* | */*[!A-Za-z_]*) echo "io.sh: $table: not understood: $line"; exit 1 ;;
+            esac
+            [ "$holds" = 0 ] || eval "$2=$number"
             continue ;;
         3/*) ;;
         *) echo "io.sh: $table: not understood: $line"; exit 1 ;;

@@ -1,4 +1,4 @@
-# What lab 01's kernels move. N keys, M queries, d head_dim, H heads, V visible pairs of a head; fp16, so 2 bytes each.
+# What lab 01's kernels move and compute. N keys, M queries, d head_dim, H heads, V visible pairs of a head; fp16, so 2 bytes each.
 #
 # The lecture's count for a head with M = N: S and P are written and read, 4 x 2NN = 8NN; Q, K, V are read and O is written,
 # 4 x 2Nd = 8Nd. A kernel that asked for every number once in each of its three functions would move just that (and 4N for
@@ -57,3 +57,36 @@ tiled scores_tiled sector_reads    = H * (2*M*d * (N/64) + 2*N*d * (M/64))
 tiled scores_tiled sector_writes   = H * 2*M*N
 tiled output_tiled sector_reads    = H * (2*M*N * (d/64) + 2*N*d * (M/64))
 tiled output_tiled sector_writes   = H * 2*M*d
+
+# What they compute. A product of d terms is d multiplications and as many additions; then the scale.
+only 1
+naive scores_naive flops        = H * M*N * (2*d + 1)
+naive scores_naive exps         = 0
+naive output_naive flops        = H * d * 2*V
+naive output_naive exps         = 0
+# A tile computes all its 64 x 64 elements, 32 terms at a time, whether or not the matrix reaches that far. The scale only
+# where an element is written. 8 warps pass two barriers for each 32 terms.
+tiled scores_tiled flops        = H * (up(M, 64) * up(N, 64) * 64*64 * 2*32 * up(d, 32) + M*N)
+tiled scores_tiled barriers     = H * up(M, 64) * up(N, 64) * 8 * 2 * up(d, 32)
+tiled output_tiled exps         = 0
+# exp(s - max): once for the sum, once for the probability. A subtraction and an addition the first time, a subtraction and a
+# division the second; 32 lanes add up their sums in 5 rounds; and max + log(sum), of rows that see a key.
+naive softmax_rows exps         = H * 2*V
+tiled softmax_rows exps         = H * 2*V
+naive softmax_rows barriers     = 0
+only V == M*N || M <= N
+naive softmax_rows flops        = H * (4*V + M * (32 * 5 + 1))
+tiled softmax_rows flops        = H * (4*V + M * (32 * 5 + 1))
+only V < M*N && M > N
+naive softmax_rows flops        = H * (4*V + M * 32 * 5 + N)
+tiled softmax_rows flops        = H * (4*V + M * 32 * 5 + N)
+# The second product leaves out the terms of masked keys; columns past head_dim and rows past the last are computed.
+only V == M*N
+tiled output_tiled flops        = H * up(M, 64) * up(d, 64) * 64*64 * 2*N
+tiled output_tiled barriers     = H * up(M, 64) * up(d, 64) * 8 * 2 * up(N, 32)
+only M % 64 == 0
+tiled output_tiled flops        = H * up(d, 64) * 64 * 2*V
+
+# The lecture's count, 4NNd: it is in it, and what the softmax and the scale add has no d.
+only V == M*N && M == N
+naive * flops   = H * (4*N*N*d + N*N + 4*N*N + N * (32 * 5 + 1))

@@ -35,7 +35,7 @@ case \$1 in
     --preset) mkdir -p "build/\$2"
         printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\nCMAKE_CACHEFILE_DIR:INTERNAL=%s\n' "\$PWD" "\$PWD/build/\$2" >"build/\$2/CMakeCache.txt" ;;
     --build)
-        for lab in \$(sed -n 's/^add_lab(\(lab[0-9]*_[a-z_]*\).*/\1/p' CMakeLists.txt); do
+        for lab in \$(sed -n 's/^add_lab(\(lab[0-9]*_[a-z0-9_]*\).*/\1/p' CMakeLists.txt); do
             cp "$top/lab_stand_in" "\$2/\$lab"
         done ;;
 esac

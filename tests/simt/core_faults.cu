@@ -360,7 +360,7 @@ static void check_waiting(void) {
     begin_capture();
     missing_barrier<<<1, 64>>>(out);
     check_fault(cudaErrorLaunchTimeout, missing_line, "deadlock in block (0,0,0): 64 of 64 threads",
-                "threads 3-3: bar.sync (barrier 1: 1 of 64 came)");
+                "thread 3: bar.sync (barrier 1: 1 of 64 came)");
     begin_capture();
     divergent_warp<<<1, 32>>>(out);
     check_fault(cudaErrorLaunchFailure, warp_line, "divergent warp", "is at __shfl_xor_sync");

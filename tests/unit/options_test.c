@@ -51,6 +51,7 @@ static void right(void) {
     EXPECT(parse("--dtype fp8") == 0 && options.dtype == DTYPE_E4M3);
     EXPECT(parse("--scale -0.5 --inputs=one-hot --schedule 3") == 0);
     EXPECT(options.scale == -0.5f && options.inputs == INPUTS_ONE_HOT && options.schedule == 3);
+    EXPECT(options.schedule_given && parse("--sanitize") == 0 && !options.schedule_given);
     EXPECT(parse("--layout bshd") == 0 && options.layout[0] == LAYOUT_BSHD &&
            options.layout[3] == LAYOUT_BSHD);
     EXPECT(parse("--layout bshd,bhsd,bhsd,bshd") == 0 && options.layout[0] == LAYOUT_BSHD);

@@ -22,6 +22,10 @@ static void make(struct profile *p) {
     launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC] = (struct traffic){0, 0, 0, 0};
     launch->traffic[PROFILE_SHARED][PROFILE_LOAD] = (struct traffic){128, 2, 64, 2};
     launch->traffic[PROFILE_SHARED][PROFILE_ATOMIC] = (struct traffic){4, 1, 1, 1};
+    launch->work[PROFILE_FP32] = 123456789012.0, launch->work[PROFILE_EXP] = 4096;
+    launch->work[PROFILE_BARRIER] = 0;
+    launch->copies[PROFILE_CP_ASYNC] = (struct copies){2048, 64};
+    launch->copies[PROFILE_TMA_STORE] = (struct copies){512, 0};
     launch->lines = calloc(20, sizeof *launch->lines);
     if (!launch->lines) exit(1);
     launch->line_count = 20;
@@ -39,6 +43,7 @@ static void make(struct profile *p) {
     launch->traffic[PROFILE_GLOBAL][PROFILE_LOAD].passes = 128;
     launch->traffic[PROFILE_GLOBAL][PROFILE_STORE].passes = 0;
     launch->traffic[PROFILE_GLOBAL][PROFILE_ATOMIC].passes = 0;
+    launch->work[PROFILE_TENSOR] = 65536, launch->work[PROFILE_SPECIAL] = 7;
     launch->dram[0] = 2500, launch->dram[1] = 12345678901.0;
 }
 
@@ -69,9 +74,14 @@ static int count(const char *words) {
 static void check_text(const char *path, const struct profile *p) {
     capture(path, p, 0);
     EXPECT_SAYS(text, "tiled, launch 1 of 2: scores<\"4\"> at a.cu:7, 3 blocks x 128 threads\n");
+    EXPECT_SAYS(text, "  cp.async     2.0 kB  sectors 64  (part of the global loads)\n");
+    EXPECT_SAYS(text, "  TMA store     512 B  sectors 0\n");
+    EXPECT(strstr(text, "TMA load") == NULL);
     EXPECT_SAYS(text, "  global ld    4.1 kB  requests 32  sectors 256 (ideal 128)  sectors/request 8\n");
     EXPECT_SAYS(text, "requests 2  wavefronts 64 (ideal 2)  wavefronts/request 32  conflicts 62\n");
     EXPECT_SAYS(text, "  shared at       4 B  requests 1  wavefronts 1 (ideal 1)");
+    // What the backend does not count is left out, FLOPs that it could not count are "-".
+    EXPECT_SAYS(text, "\n  work       fp32 FLOPs 123456789012  tensor FLOPs -  exp 4096  barriers 0\n");
     EXPECT_SAYS(text, "    a.cu:100  shared ld  4 B  requests 2         wavefronts/request 32 (ideal 1)\n");
     EXPECT_SAYS(text, "    a.cu:111  global ld  2 B  requests 1         sectors/request 2 (ideal 2)\n");
     EXPECT(strstr(text, "a.cu:112") == NULL);  // the twelve worst
@@ -79,6 +89,7 @@ static void check_text(const char *path, const struct profile *p) {
     // What a GPU does not count is left out, not shown as nought.
     EXPECT_SAYS(text, "tiled, launch 2 of 2: output, - blocks x - threads\n"
                       "  global ld         -  requests 10  sectors 128  sectors/request 12.8\n"
+                      "  work       fp32 FLOPs -  tensor FLOPs 65536  special 7\n"
                       "  DRAM       read 2.5 kB, written 12.3 GB\n");
     EXPECT(strstr(text, "global st") == NULL && strstr(text, "nan") == NULL);
 }
@@ -114,8 +125,15 @@ static void check_json(const char *path, const struct profile *p) {
     EXPECT_SAYS(text,
                 "\"global_read_bytes\": 4096, \"global_read_requests\": 32, \"global_read_sectors\": 256");
     EXPECT_SAYS(text, "\"global_read_bytes\": null, \"global_read_requests\": 10");
+    EXPECT_SAYS(text, "\"cp_async_bytes\": 2048, \"cp_async_sectors\": 64, \"tma_load_bytes\": null, "
+                      "\"tma_load_sectors\": 0, \"tma_store_bytes\": 512, \"tma_store_sectors\": 0, ");
+    EXPECT_SAYS(text, "\"fp32_flops\": 123456789012, \"tensor_flops\": null, \"exps\": 4096, "
+                      "\"special_instructions\": null, \"barriers\": 0, ");
+    EXPECT_SAYS(text, "\"fp32_flops\": null, \"tensor_flops\": 65536, \"exps\": null, "
+                      "\"special_instructions\": 7, \"barriers\": null, ");
     EXPECT_SAYS(text, "\"dram_write_bytes\": 12345678901}");  // every digit
-    EXPECT_SAYS(text, "\"space\": \"shared\", \"operation\": \"read\", \"access_bytes\": 4");
+    EXPECT_SAYS(text, "\"space\": \"shared\", \"operation\": \"read\", \"path\": \"\", "
+                      "\"access_bytes\": 4");
     EXPECT(strstr(text, "nan") == NULL);
 }
 

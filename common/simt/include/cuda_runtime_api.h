@@ -30,6 +30,7 @@ typedef enum cudaError {
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchOutOfResources = 701,
     cudaErrorLaunchTimeout = 702,
+    cudaErrorIllegalInstruction = 715,
     cudaErrorMisalignedAddress = 716,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
@@ -68,6 +69,14 @@ enum cudaFuncAttribute {
 };
 
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+
+enum { cudaEnableDefault = 0, cudaEnableLegacyStream = 1, cudaEnablePerThreadDefaultStream = 2 };
+
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1,
+    cudaDriverEntryPointVersionNotSufficent = 2
+};
 
 struct cudaDeviceProp {
     char name[256];
@@ -113,6 +122,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
 
+// Driver functions by name. There is one, "cuTensorMapEncodeTiled" (cuda.h, cudaTypedefs.h); for any other
+// name *function is null and *result (may be null) says why.
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *result);
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result);
+
 // C++ callers get these with the default arguments and templates of CUDA's own header (cuda_runtime.h).
 #ifndef __cplusplus
 cudaError_t cudaMalloc(void **pointer, size_t bytes);
@@ -142,6 +159,10 @@ int simt_take_races(void);
 // Whether the following launches also count requests, sectors and wavefronts, line by line (slower).
 void simt_set_profiling(int on);
 
+// By which instructions: those that every thread has; ldmatrix and stmatrix; cp.async, which reads global and
+// writes shared memory; wgmma, its operands; TMA and bulk copies (their global side only).
+enum { SIMT_PATH_PLAIN, SIMT_PATH_MATRIX, SIMT_PATH_CP_ASYNC, SIMT_PATH_WGMMA, SIMT_PATH_BULK };
+
 // One load, store or atomic in a kernel's source and what it did in one launch, as Nsight Compute counts: a
 // request is a warp's, a sector 32 bytes of global memory, a wavefront one pass over the 32 banks of shared
 // memory. `ideal`: the sectors that the lanes would take side by side; the wavefronts without bank conflicts.
@@ -151,7 +172,13 @@ struct simt_line {
     int write, shared;
     unsigned long long accesses, requests, sectors, wavefronts, ideal;
     int atomic;  // then `write` is 1 too; Nsight Compute counts it as neither load nor store but RED or ATOM
+    int path;    // SIMT_PATH_...
+    // Sectors that come from L2, if L1 holds none. A cp.async of 16 bytes takes more of these than Nsight Compute
+    // counts sectors of L1 if its rows do not lie alike in both memories (common/simt/wavefronts.cpp).
+    unsigned long long fetched;
 };
+
+#define SIMT_NOT_COUNTED (~0ull)
 
 // What one launch did. Bytes count each thread's plain accesses; file and line are those of the launch.
 struct simt_launch_stats {
@@ -160,6 +187,13 @@ struct simt_launch_stats {
     unsigned long long blocks, threads;
     unsigned long long global_read_bytes, global_write_bytes, shared_read_bytes, shared_write_bytes;
     unsigned long long context_switches;
+    // Work by kind. fp32_flops are those of the threads' own arithmetic (common/simt/flops.cpp says what counts),
+    // tensor_flops those of tensor cores, exp_count the evaluations of expf and its like; the first and the last
+    // only with simt_set_profiling, and SIMT_NOT_COUNTED if objdump is missing. barriers is how many times a warp
+    // passed __syncthreads or bar.sync.
+    unsigned long long fp32_flops, tensor_flops, exp_count, barriers;
+    // Bytes of global memory that asynchronous copies moved: cp.async, and TMA with the bulk copies.
+    unsigned long long cp_async_bytes, tma_read_bytes, tma_write_bytes;
     double seconds;
     const char *kernel;  // its name
     const struct simt_line

