@@ -23,9 +23,9 @@ const char ncu_metrics[] = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum,"
                            "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum,"
                            "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum,"
                            "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum,"
-                           "sm__ops_path_tensor_src_fp16_dst_fp32.sum,"
+                           "sm__ops_path_tensor_src_fp16.sum,"
                            "sm__ops_path_tensor_src_bf16_dst_fp32.sum,"
-                           "sm__ops_path_tensor_src_fp8_dst_fp32.sum,"
+                           "sm__ops_path_tensor_src_fp8.sum,"
                            "smsp__inst_executed_pipe_xu.sum";
 
 enum { MAX_FIELDS = 1024, FIELD_BYTES = 256, METRICS = 23 };

@@ -73,7 +73,8 @@ static void try_phase(Worker &worker, uint32_t bar, Mbarrier &it, uintptr_t plac
     }
     it.phase++;
     it.pending = it.count;
-    if (worker.sanitizing) worker.races.add_seen(it.seen, it.done);  // a later phase tells of the earlier ones
+    if (worker.sanitizing)
+        worker.races.add_seen(it.seen, it.done);  // a later phase tells of the earlier ones
     it.done.swap(it.seen);
     it.seen.clear();
     for (int thread : it.waiters) make_ready(worker, thread);

@@ -62,7 +62,8 @@ static void planted(const char *name, Launch launch, std::initializer_list<sympt
     }
 }
 
-// `launch` has no bug, and leaves in `out` what `expected` says, float by float; also without the race detector.
+// `launch` has no bug, and leaves in `out` what `expected` says, float by float; also without the race
+// detector.
 template <class Launch, class Expected>
 static void silent(const char *name, Launch launch, float *out, int count, Expected expected) {
     static float host[4096];

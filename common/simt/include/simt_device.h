@@ -55,7 +55,8 @@ struct ThreadIndex {
 };
 
 // The running thread's indices. Outside of a kernel: zeros. By value, because what they live in is not the
-// kernel's memory; const, because they never change while a thread lives, and noexcept, so that unused ones cost nothing.
+// kernel's memory; const, because they never change while a thread lives, and noexcept, so that unused ones
+// cost nothing.
 #define SIMT_CONSTANT __attribute__((const))
 SIMT_CONSTANT uint3 thread_in_block() noexcept;
 SIMT_CONSTANT uint3 block_in_grid() noexcept;
