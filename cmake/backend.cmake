@@ -89,6 +89,8 @@ if(BACKEND STREQUAL "cpu")
       list(APPEND KERNEL_FLAGS -mllvm -${option})
     endforeach()
   else()
+    # Loads stay where they are written, and each at one place: no sinking into branches, no copies for different threads.
+    list(APPEND KERNEL_FLAGS -fno-tree-sink -fno-thread-jumps)
     # -Wno-psabi: no note that a tensor map as an argument is passed otherwise than by gcc 4.5.
     list(APPEND KERNEL_FLAGS -fsanitize-coverage=trace-pc -fno-tree-vectorize -fno-tree-slp-vectorize -Wno-psabi)
   endif()
