@@ -41,7 +41,7 @@ struct options {
     int bench, profile, sanitize, sweep, list, help;
     uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)
     int schedule_given;
-    unsigned given;     // bits of enum given
+    unsigned given;  // bits of enum given
 };
 
 // Reads a command line for this lab; `shape` is what holds for what is not said. Returns 0, or -1 with one

@@ -253,9 +253,9 @@ std::vector<struct simt_line> lines_of(const std::vector<AccessSite> &sites) {
     for (const auto &entry : by_line) {
         const AccessSite &it = entry.second;
         const char *position = names.insert(std::get<0>(entry.first)).first->c_str();
-        lines.push_back({position, int(it.place.size), it.place.is_write(), it.place.shared,
-                         it.accesses, it.requests, it.sectors, it.wavefronts, it.ideal,
-                         it.place.is_atomic(), it.place.path(), it.fetched});
+        lines.push_back({position, int(it.place.size), it.place.is_write(), it.place.shared, it.accesses,
+                         it.requests, it.sectors, it.wavefronts, it.ideal, it.place.is_atomic(),
+                         it.place.path(), it.fetched});
     }
     std::stable_sort(lines.begin(), lines.end(), [](const struct simt_line &a, const struct simt_line &b) {
         return a.sectors + a.wavefronts - a.ideal > b.sectors + b.wavefronts - b.ideal;
@@ -341,7 +341,8 @@ void launch(const Launch &what) {
         cudaError_t error = pool().error();
         set_error(error, error != cudaErrorInvalidValue && error != cudaErrorLaunchOutOfResources);
     }
-    finished_launches.push_back({state.stats, pool().take_sites(), {}, state.profiling, pool().take_blocks_run()});
+    finished_launches.push_back(
+        {state.stats, pool().take_sites(), {}, state.profiling, pool().take_blocks_run()});
     if (finished_launches.size() > kept_launches) finished_launches.pop_front();
 }
 

@@ -173,8 +173,9 @@ struct simt_line {
     unsigned long long accesses, requests, sectors, wavefronts, ideal;
     int atomic;  // then `write` is 1 too; Nsight Compute counts it as neither load nor store but RED or ATOM
     int path;    // SIMT_PATH_...
-    // Sectors that come from L2, if L1 holds none. A cp.async of 16 bytes takes more of these than Nsight Compute
-    // counts sectors of L1 if its rows do not lie alike in both memories (common/simt/wavefronts.cpp).
+    // Sectors that come from L2, if L1 holds none. A cp.async of 16 bytes takes more of these than Nsight
+    // Compute counts sectors of L1 if its rows do not lie alike in both memories
+    // (common/simt/wavefronts.cpp).
     unsigned long long fetched;
 };
 
@@ -187,10 +188,10 @@ struct simt_launch_stats {
     unsigned long long blocks, threads;
     unsigned long long global_read_bytes, global_write_bytes, shared_read_bytes, shared_write_bytes;
     unsigned long long context_switches;
-    // Work by kind. fp32_flops are those of the threads' own arithmetic (common/simt/flops.cpp says what counts),
-    // tensor_flops those of tensor cores, exp_count the evaluations of expf and its like; the first and the last
-    // only with simt_set_profiling, and SIMT_NOT_COUNTED if objdump is missing. barriers is how many times a warp
-    // passed __syncthreads or bar.sync.
+    // Work by kind. fp32_flops are those of the threads' own arithmetic (common/simt/flops.cpp says what
+    // counts), tensor_flops those of tensor cores, exp_count the evaluations of expf and its like; the first
+    // and the last only with simt_set_profiling, and SIMT_NOT_COUNTED if objdump is missing. barriers is how
+    // many times a warp passed __syncthreads or bar.sync.
     unsigned long long fp32_flops, tensor_flops, exp_count, barriers;
     // Bytes of global memory that asynchronous copies moved: cp.async, and TMA with the bulk copies.
     unsigned long long cp_async_bytes, tma_read_bytes, tma_write_bytes;

@@ -238,7 +238,8 @@ __forceinline__ void __syncthreads(SIMT_HERE_EXACTLY) {
     simt::block_barrier(simt::BarrierVote::none, 0, "__syncthreads", file, line, column);
 }
 __forceinline__ int __syncthreads_count(int predicate, SIMT_HERE_EXACTLY) {
-    return simt::block_barrier(simt::BarrierVote::count, predicate, "__syncthreads_count", file, line, column);
+    return simt::block_barrier(simt::BarrierVote::count, predicate, "__syncthreads_count", file, line,
+                               column);
 }
 __forceinline__ int __syncthreads_and(int predicate, SIMT_HERE_EXACTLY) {
     return simt::block_barrier(simt::BarrierVote::all, predicate, "__syncthreads_and", file, line, column);
