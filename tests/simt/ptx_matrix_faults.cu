@@ -5,33 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
 #include "common/ptx.h"
-#include "fault_capture.h"
-
-#define OK(call) CHECK((call) == cudaSuccess)
-
-// The launch since begin_capture must have left this error and a message with all of these words.
-static void check_fault(cudaError_t error, int line, const char *words, const char *more) {
-    end_capture();
-    cudaError_t got = cudaDeviceSynchronize();
-    char position[64];
-    snprintf(position, sizeof position, "ptx_matrix_faults.cu:%d", line);
-    int ok = CHECK(got == error) & CHECK(strstr(message, words) != nullptr);
-    ok &= CHECK(strstr(message, position) != nullptr) & CHECK(strstr(message, more) != nullptr);
-    if (!ok)
-        fprintf(stderr, "wanted error %d, '%s', %s, '%s'; got error %d and:\n%s", error, words, position,
-                more, got, message);
-    OK(cudaDeviceReset());
-    OK(cudaGetLastError());
-}
-
-static void check_silent(void) {
-    end_capture();
-    CHECK(message[0] == 0);
-    if (message[0]) fprintf(stderr, "wanted silence, got:\n%s", message);
-    OK(cudaDeviceSynchronize());
-}
+#define SOURCE_NAME "ptx_matrix_faults.cu"
+#include "fault_checks.h"
 
 static uint32_t *results;  // device memory for what kernels hand back
 
