@@ -87,7 +87,7 @@ lab_case(gqa_6_2_causal --heads 6 --kv-heads 2 --seqlen 65 --dim 32 --causal)
 lab_case(gqa_6_3 --heads 6 --kv-heads 3 --seqlen-q 20 --seqlen-k 70 --dim 32 --causal)
 lab_case(gqa_8_1 --batch 2 --heads 8 --kv-heads 1 --seqlen 33 --dim 24)
 lab_case(batch3_heads5 --batch 3 --heads 5 --seqlen 21 --dim 40)
-lab_case(many_heads --batch 3 --heads 70 --seqlen 3 --dim 8)
+lab_case(many_heads --batch 3 --heads 24 --seqlen 3 --dim 8)
 
 # Layouts: (batch, seq, head, dim) in memory, for all tensors or for some.
 lab_case(bshd PROBE --batch 2 --heads 3 --seqlen 18 --dim 24 --layout bshd)
