@@ -81,7 +81,7 @@ if(BACKEND STREQUAL "cpu")
   # code, calls that return, a square root that is one instruction (errno would be a second way through it), no arithmetic on
   # vectors, and none that is done in advance of a branch or moved into one that the compiler makes later.
   set(KERNEL_FLAGS ${KERNEL_OPTIMISE} ${WARNINGS} ${UNUSED_IS_NO_ERROR} -Wno-unknown-pragmas -fsanitize=thread -fno-strict-aliasing
-      -ffp-contract=off -fno-jump-tables -fno-math-errno -fno-optimize-sibling-calls)
+      -ffp-contract=off -fno-jump-tables -fno-math-errno -fno-threadsafe-statics -fno-optimize-sibling-calls)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     list(APPEND KERNEL_FLAGS -fsanitize-coverage=bb,no-prune,trace-pc -fno-vectorize -fno-slp-vectorize)
     foreach(option tsan-instrument-read-before-write=1 disable-vector-combine phi-node-folding-threshold=0

@@ -1,5 +1,6 @@
 #include "preflight.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -64,10 +65,15 @@ enum obstacle preflight_kernel(const struct kernel *kernel, const struct attenti
 
 enum obstacle preflight_scores(const struct kernel *kernel, const struct attention *a, double largest_score,
                                struct message *what) {
-    double scores = (double)query_count(a) * a->seqlen_k;
-    if (largest_score <= dtype_max_finite(a->dtype) || scores == 0 ||
-        preflight_workspace(kernel, a) < scores * (double)dtype_bytes(a->dtype))
+    const int more = 1024;  // keys; rows of S may be rounded up to a few
+    if (largest_score <= dtype_max_finite(a->dtype) || query_count(a) == 0 || a->seqlen_k == 0 ||
+        a->seqlen_k > INT_MAX - more)
         return NO_OBSTACLE;
+    // Scratch memory that grows with the keys by a number for each query holds S.
+    struct attention longer = *a;
+    longer.seqlen_k += more;
+    double growth = preflight_workspace(kernel, &longer) - preflight_workspace(kernel, a);
+    if (growth < (double)more * (double)query_count(a) * (double)dtype_bytes(a->dtype)) return NO_OBSTACLE;
     fail(what,
          "a score of %.3g: it keeps S in %s, which ends at %g; choose a smaller --scale, or a kernel that "
          "keeps "

@@ -390,6 +390,9 @@ void tma_store(const CUtensorMap *map, uint32_t from, int rank, const int *coord
 
 // Runs of 16 bytes of a copy from one address to another.
 static void add_bytes(Worker &worker, AsyncCopy &copy, const void *global, uint32_t shared, uint32_t bytes) {
+    if (bytes == 0)
+        stop_block(cudaErrorLaunchFailure, format("%s of 0 bytes: nothing would complete", copy.what),
+                   copy.place);
     if (bytes % bulk_alignment || uintptr_t(global) % bulk_alignment)
         stop_block(cudaErrorMisalignedAddress,
                    format("%s of %u bytes, %s: size and addresses must be multiples of %zu bytes", copy.what,

@@ -190,8 +190,11 @@ bool mbarrier_test(uint32_t bar, uint32_t parity, const char *file, int line) {
         // more must not hang.
         let_others_run(worker);
         me.polls++;
-        if (!has_ended(it, parity) && (me.polls > 2 * unsigned(worker.threads) || !others_are_ready(worker)))
-            land_a_copy(worker, bar);
+        // A copy for this mbarrier, or else one for which a thread waits that this one waits for.
+        if (!has_ended(it, parity) &&
+            (me.polls > 2 * unsigned(worker.threads) || !others_are_ready(worker)) &&
+            !land_a_copy(worker, bar))
+            land_a_copy(worker);
         if (me.polls > patience_of_polls)
             misuse(worker, "test", bar, place,
                    format("polled %u times in vain, for parity %u", patience_of_polls, parity));

@@ -318,12 +318,14 @@ void SharedRaces::learn_from(const std::vector<uint32_t> &seen, int thread) {
 
 namespace {
 
-// For each two bytes: block + 1 of the last writer and of the last reader (all_blocks: several), and where it
-// was.
+// For each two bytes: who wrote last and who read last, and where. Who is block + 1 (all_blocks: several),
+// and in the two highest bits which of the bytes.
 struct GlobalCell {
     std::atomic<uint32_t> writer, reader, writer_pc, reader_pc;
 };
-constexpr uint32_t all_blocks = 0xffffffffu;
+constexpr uint32_t all_blocks = 0x3fffffffu;
+constexpr unsigned mask_shift = 30;
+static uint32_t block_in(uint32_t who) { return who & all_blocks; }
 constexpr unsigned long long several_blocks = ~0ull;
 GlobalCell *global_cells = nullptr;
 size_t global_cells_bytes = 0;
@@ -375,25 +377,30 @@ static void report_global(Worker &worker, const char *kind, size_t offset, uintp
 
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
     constexpr auto relaxed = std::memory_order_relaxed;
-    uint32_t me = uint32_t(worker.block + 1), code = code_of(pc);
+    uint32_t me = uint32_t(worker.block + 1) & all_blocks, code = code_of(pc);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
         if ((i + 1) * sizeof(GlobalCell) > global_cells_bytes) return;
         GlobalCell &cell = global_cells[i];
+        uint32_t mask = touched(i, offset, bytes) << mask_shift;
         uint32_t writer = cell.writer.load(relaxed), reader = cell.reader.load(relaxed);
-        if (writer && writer != me && !block_has_seen(worker.block, writer - 1))
-            report_global(worker, write ? "write after write" : "read after write", 2 * i, pc, write, writer,
+        uint32_t writing = block_in(writer), reading = block_in(reader);
+        if (writer & mask && writing != me && !block_has_seen(worker.block, writing - 1))
+            report_global(worker, write ? "write after write" : "read after write", 2 * i, pc, write, writing,
                           cell.writer_pc.load(relaxed), true);
         if (!write) {
-            if (reader == me || reader == all_blocks) continue;
+            uint32_t now = (reader | mask) & ~all_blocks;  // bytes that anybody has read
+            now |= reading == 0 || reading == me ? me : all_blocks;
+            if (now == reader) continue;
             cell.reader_pc.store(code, relaxed);
-            cell.reader.store(reader ? all_blocks : me, relaxed);
+            cell.reader.store(now, relaxed);
             continue;
         }
-        if (reader && reader != me && (reader == all_blocks || !block_has_seen(worker.block, reader - 1)))
-            report_global(worker, "write after read", 2 * i, pc, true, reader, cell.reader_pc.load(relaxed),
+        if (reader & mask && reading != me &&
+            (reading == all_blocks || !block_has_seen(worker.block, reading - 1)))
+            report_global(worker, "write after read", 2 * i, pc, true, reading, cell.reader_pc.load(relaxed),
                           false);
         cell.writer_pc.store(code, relaxed);
-        cell.writer.store(me, relaxed);
+        cell.writer.store(me | mask | (writing == me ? writer & ~all_blocks : 0), relaxed);
     }
 }
 

@@ -292,7 +292,37 @@ static void check_bytes() {
             {{"bytes of a copy still in flight: read of 4 bytes", bytes_read, bytes_load}});
 }
 
+// Warp 0 waits for a copy and then arrives at `done`, for which warp 1 polls: the poller must not keep the
+// copy from landing.
+__global__ void polled(const float *from, float *to) {
+    __shared__ alignas(16) float tile[32];
+    __shared__ uint64_t full, done;
+    uint32_t full_bar = shared_address(&full), done_bar = shared_address(&done);
+    int t = (int)threadIdx.x;
+    if (t == 0) {
+        mbarrier_init(full_bar, 1);
+        mbarrier_init(done_bar, 32);
+        fence_mbarrier_init();
+    }
+    __syncthreads();  // the mbarriers are there
+    if (t < 32) {
+        if (t == 0) {
+            mbarrier_arrive_expect_tx(full_bar, sizeof tile);
+            bulk_load(shared_address(tile), from, sizeof tile, full_bar);
+        }
+        mbarrier_wait(full_bar, 0);
+        to[t] = tile[t];
+        mbarrier_arrive(done_bar);
+    } else {
+        while (!mbarrier_test(done_bar, 0)) {
+        }
+        to[t] = tile[63 - t];
+    }
+}
+
 static void check_ends() {
+    silent(
+        "polled", [] { polled<<<1, 64>>>(in, out); }, out, 64, [](int i) { return i < 32 ? i : 63 - i; });
     silent(
         "end of life", [] { end_of_life<end_right><<<3, 32>>>(out); }, out, 3 * 32, [](int) { return 5; });
     planted("inval while threads wait", [] { end_of_life<still_waited><<<1, 32>>>(out); },
