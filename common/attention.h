@@ -39,10 +39,23 @@ struct attention {
     int batch, heads, kv_heads;  // heads is a multiple of kv_heads (grouped-query attention)
     int seqlen_q, seqlen_k;
     int head_dim;
-    float scale;       // the scores are scale * (q . k)
-    int causal;        // 1: query i sees keys j <= i + seqlen_k - seqlen_q (aligned bottom right)
+    float scale;  // the scores are scale * (q . k)
+    int causal;   // 1: query i sees keys j <= i + seqlen_k - seqlen_q (aligned bottom right)
+    // 1: a sliding window beside causal. Query i, which stands at key i + seqlen_k - seqlen_q, sees from
+    // window_left keys before it to window_right keys after it, both included; NO_LIMIT: all on that side.
+    int window;
+    int window_left, window_right;
     enum dtype dtype;  // storage type of q, k, v and o
+    // Packed sequences of several lengths, without padding (flash_attn_varlen_func of the FlashAttention
+    // library): batch is 1, seqlen_q and seqlen_k are the tokens of all sequences together, and sequence s
+    // has queries cu_seqlens_q[s] ... cu_seqlens_q[s + 1] - 1 and keys cu_seqlens_k[s] ... cu_seqlens_k[s +
+    // 1] - 1. Mask and window are of each sequence by itself.
+    int sequences;            // 0: not packed
+    const int *cu_seqlens_q;  // [sequences + 1], ascending from 0; in device memory for a kernel
+    const int *cu_seqlens_k;  // the same for keys
 };
+
+#define NO_LIMIT (-1)
 
 // The head of K and V that query head `head` reads: heads / kv_heads neighbouring query heads share one.
 ATTENTION_FN int kv_head_of(const struct attention *a, int head) { return head / (a->heads / a->kv_heads); }
@@ -53,6 +66,24 @@ ATTENTION_FN int visible_keys(const struct attention *a, int64_t i) {
     if (!a->causal) return a->seqlen_k;
     int64_t n = i + 1 + a->seqlen_k - a->seqlen_q;
     return (int)(n < 0 ? 0 : n > a->seqlen_k ? a->seqlen_k : n);
+}
+
+// Keys first ... end - 1; first <= end.
+struct span {
+    int first, end;
+};
+
+// The keys that query i of a sequence of seqlen_q queries and seqlen_k keys sees under a's mask and window.
+ATTENTION_FN struct span visible_span(const struct attention *a, int seqlen_q, int seqlen_k, int64_t i) {
+    int64_t at = i + seqlen_k - seqlen_q, first = 0, end = seqlen_k;
+    if (a->window && a->window_left != NO_LIMIT && at - a->window_left > first) first = at - a->window_left;
+    if (a->window && a->window_right != NO_LIMIT && at + a->window_right + 1 < end)
+        end = at + a->window_right + 1;
+    if (a->causal && at + 1 < end) end = at + 1;
+    if (end < 0) end = 0;
+    if (first > end) first = end;
+    struct span span = {(int)first, (int)end};
+    return span;
 }
 
 // Pairs (query, key) that are not masked, summed over batch and heads; the forward pass does 4 * head_dim

@@ -17,12 +17,21 @@ extern "C" {
 // Exit codes of every program here, read by CTest and by graders.
 enum lab_exit { LAB_OK = 0, LAB_WRONG = 1, LAB_USAGE = 2, LAB_SKIPPED = 77 };
 
+// What only some kernels can do.
+enum feature {
+    FEATURE_WINDOW = 1 << 0,    // --window
+    FEATURE_PACKED = 1 << 1,    // --seqlens: packed sequences
+    FEATURE_UNALIGNED = 1 << 2  // rows that start at any element, not only at multiples of 16 bytes
+};
+
 // What a kernel can do; anything else is refused in one sentence with exit code 2, never answered wrongly.
 struct support {
     unsigned dtypes;        // bits 1u << DTYPE_...
     int head_dim_multiple;  // head_dim is a multiple of this ...
     int head_dim_max;       // ... and at most this
     int gpu_only;           // 1: needs the gpu backend (a library the CPU lacks)
+    unsigned features;      // bits of enum feature
+    float score_max;        // it is right for scores up to this magnitude; 0: for all
 };
 
 struct kernel {

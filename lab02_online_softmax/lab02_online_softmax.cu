@@ -378,7 +378,7 @@ static size_t matrix_bytes(const struct attention *a) {  // S and P
     return 2 * (size_t)(score_matrix(a, 0).stride_batch * a->batch) * sizeof(half);
 }
 
-constexpr struct support ANYWHERE = {1u << DTYPE_FP16, 8, 256, 0};
+constexpr struct support ANYWHERE = {1u << DTYPE_FP16, 8, 256, 0, 0, 0};
 static const struct kernel kernels[] = {
     {"safe", "softmax in three passes over S", launch_safe, matrix_bytes, ANYWHERE},
     {"online", "maximum and sum in one pass", launch_online, matrix_bytes, ANYWHERE},

@@ -380,7 +380,7 @@ static size_t state_bytes(const struct attention *a) {  // O, m and l in fp32
     return (size_t)query_count(a) * ((size_t)a->head_dim + 2) * sizeof(float);
 }
 
-constexpr struct support ANYWHERE = {1u << DTYPE_FP16, 8, 256, 0};
+constexpr struct support ANYWHERE = {1u << DTYPE_FP16, 8, 256, 0, 0, 0};
 static const struct kernel kernels[] = {
     {"fa1", "a pass over Q and O for each tile of K and V", launch_fa1, state_bytes, ANYWHERE},
     {"fa1_padded", "longer rows, no bank conflicts", launch_fa1_padded, state_bytes, ANYWHERE},

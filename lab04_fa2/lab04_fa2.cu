@@ -677,7 +677,7 @@ static void launch_mma(struct attention a) { LAUNCH(mma_of); }
 static void launch_swizzle(struct attention a) { LAUNCH(swizzle_of); }
 static void launch_pipelined(struct attention a) { LAUNCH(pipelined_of); }
 
-constexpr struct support ANYWHERE = {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 8, 128, 0};
+constexpr struct support ANYWHERE = {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 8, 128, 0, 0, 0};
 static const struct kernel kernels[] = {
     {"loop_swap", "a block keeps its queries: O in registers", launch_loop_swap, nullptr, ANYWHERE},
     {"mma", "both products on tensor cores", launch_mma, nullptr, ANYWHERE},
