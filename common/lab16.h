@@ -45,9 +45,9 @@ template <class T> static __device__ __forceinline__ float2 unpack2(uint32_t pac
 //   q [head_dim]; k, v: key 0 of their sequence and head, rows `stride` apart; o [head_dim]; visible: the
 //   keys
 template <class T>
-static __device__ __noinline__ void recompute_row(const T *q, const T *k, int64_t k_stride, const T *v,
-                                                  int64_t v_stride, T *o, int head_dim, struct span visible,
-                                                  float scale, float m, float inverse_l) {
+static __device__ void recompute_row(const T *q, const T *k, int64_t k_stride, const T *v, int64_t v_stride,
+                                     T *o, int head_dim, struct span visible, float scale, float m,
+                                     float inverse_l) {
     constexpr unsigned ALL = 0xffffffffu;
     constexpr int LANES = 32;
     int lane = threadIdx.x % LANES;
