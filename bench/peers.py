@@ -86,7 +86,7 @@ def time_lab(build, lab, kernels, shape, causal):
     batch, heads, seqlen, dim = shape
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [os.path.join(build, lab), "--bench", "--json", file.name, "--batch", str(batch), "--heads", str(heads),
-                   "--seqlen", str(seqlen), "--dim", str(dim)] + (["--causal"] if causal else [])
+                   "--seqlen", str(seqlen), "--dim", str(dim)] + ["--causal" if causal else "--full"]
         for kernel in kernels:
             command += ["--kernel", kernel]
         done = subprocess.run(command, capture_output=True, text=True)

@@ -62,6 +62,7 @@ struct lab {
     struct shape on_gpu;
     const struct kernel *kernels;
     int kernel_count;
+    int causal;  // 1: masks are its subject, causal unless --full says otherwise
 };
 
 // Runs the whole program. Returns a lab_exit code for main to return.

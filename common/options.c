@@ -20,6 +20,7 @@ enum option {
     OPTION_DIM,
     OPTION_DTYPE,
     OPTION_CAUSAL,
+    OPTION_FULL,
     OPTION_SCALE,
     OPTION_LAYOUT,
     OPTION_INPUTS,
@@ -56,6 +57,7 @@ static const struct {
     [OPTION_DIM] = {"dim", "D", "head dimension"},
     [OPTION_DTYPE] = {"dtype", "T", "storage type: fp16 (default), bf16, e4m3 (also fp8), e5m2, fp32"},
     [OPTION_CAUSAL] = {"causal", NULL, "query i sees keys j <= i + N - M only (aligned bottom right)"},
+    [OPTION_FULL] = {"full", NULL, "no mask: every query sees every key (default, but for lab05)"},
     [OPTION_SCALE] = {"scale", "S", "factor of the scores (default: 1 / sqrt(D))"},
     [OPTION_LAYOUT] = {"layout", "L", "order in memory: bhsd (default) or bshd, or four of them: q,k,v,o"},
     [OPTION_INPUTS] = {"inputs", "NAME", "what Q, K and V hold (below; default: normal)"},
@@ -279,6 +281,9 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
     case OPTION_CAUSAL:
         o->causal = 1;
         return 0;
+    case OPTION_FULL:
+        o->causal = 0;
+        return 0;
     case OPTION_SCALE:
         o->given |= GIVEN_SCALE;
         return parse_scale(value, &o->scale, why);
@@ -348,6 +353,8 @@ static int unknown_option(const char *word, struct message *why) {
 static int settle(struct options *o, const unsigned seen[OPTION_COUNT], struct message *why) {
     if (seen[OPTION_SEQLEN] && (seen[OPTION_SEQLEN_Q] || seen[OPTION_SEQLEN_K]))
         return fail(why, "--seqlen sets both lengths; give it alone, or --seqlen-q and --seqlen-k.");
+    if (seen[OPTION_CAUSAL] && seen[OPTION_FULL])
+        return fail(why, "--causal and --full exclude each other; leave one out.");
     if (o->load && (o->given & (GIVEN_INPUTS | GIVEN_SEED)))
         return fail(why, "--load reads the inputs from files; leave out %s.",
                     o->given & GIVEN_INPUTS ? "--inputs" : "--seed");
@@ -382,7 +389,7 @@ int options_parse(int argc, char **argv, const struct lab *lab, const struct sha
     memset(o, 0, sizeof *o);
     o->batch = shape->batch, o->heads = shape->heads, o->kv_heads = shape->kv_heads;
     o->seqlen_q = o->seqlen_k = shape->seqlen, o->head_dim = shape->head_dim;
-    o->dtype = DTYPE_FP16, o->seed = 1;
+    o->dtype = DTYPE_FP16, o->seed = 1, o->causal = lab->causal;
     unsigned seen[OPTION_COUNT] = {0};
     for (int i = 1; i < argc; ++i) {
         const char *word = argv[i];

@@ -395,6 +395,7 @@ static const struct lab lab03 = {
     {4, 16, 16, 4096, 128},  // and on a GPU: as before, though 64 blocks do not fill it (see the handout)
     kernels,
     sizeof kernels / sizeof kernels[0],
+    0,  // not causal, unless --causal
 };
 
 int main(int argc, char **argv) { return lab_main(argc, argv, &lab03); }

@@ -694,6 +694,7 @@ static const struct lab lab04 = {
     {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
     kernels,
     sizeof kernels / sizeof kernels[0],
+    0,  // not causal, unless --causal
 };
 
 int main(int argc, char **argv) { return lab_main(argc, argv, &lab04); }

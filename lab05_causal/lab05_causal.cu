@@ -35,8 +35,10 @@ constexpr int STRIPS = 2;                  // of a warp
 constexpr int ROWS = STRIPS * STRIP;       // queries of a warp
 constexpr int QUERIES = WARPS * ROWS;      // of a block
 template <int D> constexpr int KEYS = 64;  // in a tile of K or V
-template <> constexpr int KEYS<64> = 128;
+template <> constexpr int KEYS<64> = 112;  // as many as there are registers for
 constexpr float LOG2E = 1.44269504f;
+constexpr float LOWEST =
+    -1e30f;                   // m before any key: below all scores, and finite, so that -inf - m is no NaN
 constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
 
 enum step { MASKED, SKIPPED, BALANCED, PACKED };
@@ -56,7 +58,6 @@ static __device__ float quad_sum(float x) {
     for (int offset = 1; offset < 4; offset *= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);
     return x;
 }
-static __device__ float base_of(float m) { return m == -INFINITY ? 0.0f : m; }
 
 // ---- which block does what ----
 
@@ -66,14 +67,29 @@ struct work {
     void *o;                // [seqlen_q][head_dim]
     float *lse;             // [seqlen_q]
     int seqlen_q, seqlen_k;
+    int from, to;              // query i sees keys i + from ... i + to - 1, as far as they exist
     int first_query, queries;  // queries first_query ... first_query + queries - 1; none: nothing to do
-    struct span keys;          // the tiles go from keys.first on
-    struct span open;          // keys that every query sees: a tile within needs no mask
+    // Its tiles of keys: all of keys.first ... keys.end - 1, of which the last may be cut short. The first
+    // left_tiles and the last few lie on an edge of the mask. First come the open ones between them, of which
+    // every query sees every key, then those on the right and those on the left.
+    struct span keys;
+    int tiles, open_tiles, left_tiles;
 };
 
 static __device__ int tiles_of(int seqlen_q) { return (seqlen_q + QUERIES - 1) / QUERIES; }
-static __device__ struct span sees(const struct attention *a, const struct work *w, int query) {
-    return visible_span(a, w->seqlen_q, w->seqlen_k, query);
+
+// The keys that a query sees: visible_span in a few instructions.
+static __device__ struct span sees(const struct work *w, int query) {
+    struct span span = {max(query + w->from, 0), max(query + min(w->to, w->seqlen_k - query), 0)};
+    return span;
+}
+static __device__ void set_window(const struct attention *a, struct work *w) {
+    int64_t diagonal = w->seqlen_k - w->seqlen_q, from = -w->seqlen_q, to = w->seqlen_k;
+    if (a->window && a->window_left != NO_LIMIT) from = max(from, diagonal - a->window_left);
+    if (a->window && a->window_right != NO_LIMIT) to = min(to, diagonal + a->window_right + 1);
+    if (a->causal) to = min(to, diagonal + 1);
+    w->from = (int)max(from, (int64_t)-INT32_MAX);
+    w->to = (int)max(to, (int64_t)-INT32_MAX);
 }
 
 // Sequence, head and tile of queries of a block.
@@ -88,14 +104,11 @@ static __device__ struct place in_order(const struct attention *a) {
     return at;
 }
 
-// The last tile, which sees the most keys, first; and that of `at_once` (sequence, head) pairs side by side,
-// whose K and V the L2 cache holds. blockIdx.x counts through [groups of pairs][tiles, from the last][pairs].
-static __device__ struct place longest_first(const struct attention *a, int at_once) {
-    int tiles = tiles_of(a->seqlen_q), pairs = a->batch * a->heads;
-    int group = (int)blockIdx.x / (at_once * tiles), within = (int)blockIdx.x % (at_once * tiles);
-    int size = min(at_once, pairs - group * at_once);
-    int pair = group * at_once + within % size;
-    struct place at = {pair / a->heads, pair % a->heads, tiles - 1 - within / size};
+// The last tiles, which see the most keys, first. blockIdx.x counts through [tiles, from the
+// last][batch][heads].
+static __device__ struct place longest_first(const struct attention *a) {
+    int pairs = a->batch * a->heads, pair = (int)blockIdx.x % pairs;
+    struct place at = {pair / a->heads, pair % a->heads, tiles_of(a->seqlen_q) - 1 - (int)blockIdx.x / pairs};
     return at;
 }
 
@@ -126,13 +139,11 @@ static __device__ struct place in_packed_order(const struct attention *a) {
 }
 
 // *w is in shared memory: the same for all threads, and in no registers.
-template <class T, int STEP>
-static __device__ void find_work(const struct attention *a, int at_once, struct work *w) {
+template <class T, int STEP, int K>
+static __device__ void find_work(const struct attention *a, struct work *w) {
     if (warp() == 0) {
         bool packed = STEP == PACKED && a->sequences > 0;
-        struct place at = packed             ? in_packed_order(a)
-                          : STEP >= BALANCED ? longest_first(a, at_once)
-                                             : in_order(a);
+        struct place at = packed ? in_packed_order(a) : STEP >= BALANCED ? longest_first(a) : in_order(a);
         // Where the sequence begins: in a tensor of its batch, or of all tokens.
         int batch = packed ? 0 : at.sequence, q_token = 0, k_token = 0;
         int seqlen_q = a->seqlen_q, seqlen_k = a->seqlen_k;
@@ -152,41 +163,47 @@ static __device__ void find_work(const struct attention *a, int at_once, struct 
             w->seqlen_k = seqlen_k;
             w->first_query = at.tile * QUERIES;
             w->queries = at.sequence < 0 ? 0 : min(QUERIES, seqlen_q - w->first_query);
-            w->keys.first = w->open.first = w->open.end = 0;
+            set_window(a, w);
+            w->keys.first = w->left_tiles = w->open_tiles = 0;
             w->keys.end = seqlen_k;
             if (STEP >= SKIPPED) {
                 // From query to query a span's ends only grow: the block's keys lie between the first's and
-                // the last's ends, and all queries see what is in both.
-                struct span first = sees(a, w, w->first_query);
-                struct span last = sees(a, w, w->first_query + w->queries - 1);
+                // the last's ends, and all queries see what is in both spans.
+                struct span first = sees(w, w->first_query);
+                struct span last = sees(w, w->first_query + w->queries - 1);
                 w->keys.first = first.first;
                 w->keys.end = last.end;
-                w->open.first = last.first;
-                w->open.end = first.end;
+                w->left_tiles = (last.first - first.first + K - 1) / K;
+                w->open_tiles = max((first.end - first.first) / K - w->left_tiles, 0);
             }
+            w->tiles = (w->keys.end - w->keys.first + K - 1) / K;
+            w->left_tiles = min(w->left_tiles, w->tiles);
         }
     }
     __syncthreads();  // *w is written before anybody reads it
 }
 
+// The first key of the block's tile number t: the tiles in their order, from the first open one round.
+template <int K> static __device__ int key_of_tile(const struct work *w, int t) {
+    int tile = w->left_tiles + t;
+    return w->keys.first + K * (tile < w->tiles ? tile : tile - w->tiles);
+}
+
 // Whether one of the warp's queries sees one of the keys first ... first + K - 1.
-template <int K>
-static __device__ bool warp_sees(const struct attention *a, const struct work *w, int first) {
+template <int K> static __device__ bool warp_sees(const struct work *w, int first) {
     int row = warp() * ROWS;
     if (row >= w->queries) return false;
     int query = w->first_query + row, last = w->first_query + min(row + ROWS, w->queries) - 1;
-    return sees(a, w, query).first < first + K && sees(a, w, last).end > first;
+    return sees(w, query).first < first + K && sees(w, last).end > first;
 }
 
 // Scores of keys that a query does not see, or that do not exist, become -inf.
-template <int K>
-static __device__ void mask(const struct attention *a, const struct work *w, int first_key,
-                            float (*s_reg)[K / 8][4]) {
+template <int K> static __device__ void mask(const struct work *w, int first_key, float (*s_reg)[K / 8][4]) {
 #pragma unroll
     for (int s = 0; s < STRIPS; s++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            struct span seen = sees(a, w, w->first_query + row_of(s, h));
+            struct span seen = sees(w, w->first_query + row_of(s, h));
             int from = seen.first - first_key - lane_column();
             int to = seen.end - first_key - lane_column();
 #pragma unroll
@@ -313,7 +330,7 @@ static __device__ void raise_maximum(float factor, const float (*s_reg)[K / 8][4
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float m = fmaxf(m_reg[s][h], quad_max(top_reg[s][h]));
-            float keep = ex2(m_reg[s][h] - base_of(m));
+            float keep = ex2(m_reg[s][h] - m);
             m_reg[s][h] = m;
             l_reg[s][h] *= keep;
 #pragma unroll
@@ -331,7 +348,7 @@ static __device__ void exponentials(float factor, const float (*s_reg)[4], const
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             float *p = &p_reg[e / 2][2 * h + e % 2];
-            *p = ex2(s_reg[e / 2][2 * h + e % 2] * factor - base_of(m_reg[h]));
+            *p = ex2(s_reg[e / 2][2 * h + e % 2] * factor - m_reg[h]);
             l_reg[h] += *p;
         }
 #pragma unroll
@@ -386,62 +403,84 @@ static __device__ void finish(const struct attention *a, const struct work *w, c
             if (broken[s][h] >> g * 4 & 15)
                 recompute_row<T>((const T *)w->q + (w->first_query + r) * a->q.stride_row, (const T *)w->k,
                                  a->k.stride_row, (const T *)w->v, a->v.stride_row, o + r * a->o.stride_row,
-                                 a->head_dim, sees(a, w, w->first_query + r), a->scale, m, inverse);
+                                 a->head_dim, sees(w, w->first_query + r), a->scale, m, inverse);
         }
     }
 }
 
 // ---- the kernel ----
 
-template <class T, int D, int STEP>
-__global__ void __launch_bounds__(THREADS, 2) attention_tiles(struct attention a, float factor, int at_once) {
+template <int D> constexpr int STAGE_BYTES = 2 * KEYS<D> *D * 2;  // a stage: K [K][D], V [K][D]
+
+// Starts the copies of tile number t of K and V, if there is one, to one of the two stages.
+template <class T, int D>
+static __device__ void load_k_v(const struct attention *a, const struct work *w, int t, char *stages_smem) {
     constexpr int K = KEYS<D>;
-    constexpr int TILE_BYTES = K * D * 2;  // of K or of V
+    if (t < w->tiles) {
+        int first = key_of_tile<K>(w, t);
+        char *k_smem = stages_smem + t % 2 * STAGE_BYTES<D>;
+        load_tile<T, D, K>(w->k, a->k.stride_row, first, w->keys.end, a->head_dim, k_smem);
+        load_tile<T, D, K>(w->v, a->v.stride_row, first, w->keys.end, a->head_dim, k_smem + K * D * 2);
+    }
+    cp_async_commit();
+}
+
+// Waits for tile number t and starts the one after it.
+template <class T, int D>
+static __device__ void next_tile(const struct attention *a, const struct work *w, int t, char *stages_smem) {
+    cp_async_wait<0>();  // this thread's part of the tile is there
+    __syncthreads();     // everybody's is, and nobody still reads the stage that the next line refills
+    load_k_v<T, D>(a, w, t + 1, stages_smem);
+}
+
+// One tile: S = Q K^T, masked if EDGE; P; O += P V.
+template <class T, int D, bool EDGE>
+static __device__ void compute_tile(const struct work *w, int t, float factor, uint32_t q_strips,
+                                    uint32_t stages, float (*m_reg)[2], float (*l_reg)[2],
+                                    float (*o_reg)[D / 8][4]) {
+    constexpr int K = KEYS<D>;
+    uint32_t k_tile = stages + t % 2 * STAGE_BYTES<D>;
+    float s_reg[STRIPS][K / 8][4] = {};
+    multiply_q_k<T, D, K>(q_strips, k_tile, s_reg);
+    if (EDGE) mask<K>(w, key_of_tile<K>(w, t), s_reg);
+    raise_maximum<D, K>(factor, s_reg, m_reg, l_reg, o_reg);
+#pragma unroll
+    for (int n = 0; n < K / 16; n++) {
+        uint32_t p_reg[STRIPS][4];
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++)
+            exponentials<T>(factor, &s_reg[s][2 * n], m_reg[s], l_reg[s], p_reg[s]);
+        multiply_p_v<T, D>(p_reg, k_tile + (K + n * 16) * D * 2, o_reg);
+    }
+}
+
+template <class T, int D, int STEP>
+__global__ void __launch_bounds__(THREADS, 2) attention_tiles(struct attention a, float factor) {
     extern __shared__ __align__(128) char shared_smem[];
     __shared__ struct work w;
-    find_work<T, STEP>(&a, at_once, &w);
+    find_work<T, STEP, KEYS<D>>(&a, &w);
     if (w.queries == 0) return;
     char *q_smem = shared_smem;                    // [QUERIES][D] of T
-    char *stages_smem = q_smem + QUERIES * D * 2;  // two of these: K [K][D], V [K][D]
+    char *stages_smem = q_smem + QUERIES * D * 2;  // [2][STAGE_BYTES]
     load_tile<T, D, QUERIES>(w.q, a.q.stride_row, w.first_query, w.seqlen_q, a.head_dim, q_smem);
     cp_async_commit();
-    load_tile<T, D, K>(w.k, a.k.stride_row, w.keys.first, w.keys.end, a.head_dim, stages_smem);
-    load_tile<T, D, K>(w.v, a.v.stride_row, w.keys.first, w.keys.end, a.head_dim, stages_smem + TILE_BYTES);
-    cp_async_commit();
-
+    load_k_v<T, D>(&a, &w, 0, stages_smem);
     cp_async_wait<1>();  // this thread's part of Q is there
     __syncthreads();     // everybody's is
     if (a.scale < 0.0f) negate_q<D>(q_smem);
 
     uint32_t q_strips = shared_address(q_smem) + warp() * ROWS * D * 2;
+    uint32_t stages = shared_address(stages_smem);
     float m_reg[STRIPS][2], l_reg[STRIPS][2] = {}, o_reg[STRIPS][D / 8][4] = {};
-    for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = -INFINITY;
-    uint32_t stage = 0;  // bytes from the first
-    for (int first = w.keys.first; first < w.keys.end; first += K) {
-        cp_async_wait<0>();  // this thread's part of the tile is there
-        __syncthreads();     // everybody's is, and nobody still reads the stage that the next lines refill
-        uint32_t k_tile = shared_address(stages_smem) + stage;
-        stage ^= 2 * TILE_BYTES;
-        if (first + K < w.keys.end) {
-            char *k_smem = stages_smem + stage;
-            load_tile<T, D, K>(w.k, a.k.stride_row, first + K, w.keys.end, a.head_dim, k_smem);
-            load_tile<T, D, K>(w.v, a.v.stride_row, first + K, w.keys.end, a.head_dim, k_smem + TILE_BYTES);
-        }
-        cp_async_commit();
-        bool is_open = STEP != MASKED && first >= w.open.first && first + K <= w.open.end;
-        if (STEP != MASKED && !is_open && !warp_sees<K>(&a, &w, first))
-            continue;  // this warp only helps loading
-        float s_reg[STRIPS][K / 8][4] = {};
-        multiply_q_k<T, D, K>(q_strips, k_tile, s_reg);
-        if (!is_open) mask<K>(&a, &w, first, s_reg);
-        raise_maximum<D, K>(factor, s_reg, m_reg, l_reg, o_reg);
-#pragma unroll
-        for (int n = 0; n < K / 16; n++) {
-            uint32_t p_reg[STRIPS][4];
-#pragma unroll
-            for (int s = 0; s < STRIPS; s++)
-                exponentials<T>(factor, &s_reg[s][2 * n], m_reg[s], l_reg[s], p_reg[s]);
-            multiply_p_v<T, D>(p_reg, k_tile + TILE_BYTES + n * 16 * D * 2, o_reg);
+    for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = LOWEST;
+    for (int t = 0; t < w.tiles; t++) {
+        next_tile<T, D>(&a, &w, t, stages_smem);
+        if (t < w.open_tiles) {
+            compute_tile<T, D, false>(&w, t, factor, q_strips, stages, m_reg, l_reg, o_reg);
+        } else {
+            bool sees_some = STEP == MASKED || warp_sees<KEYS<D>>(&w, key_of_tile<KEYS<D>>(&w, t));
+            if (__any_sync(ALL_LANES, sees_some))  // else the warp only helps loading
+                compute_tile<T, D, true>(&w, t, factor, q_strips, stages, m_reg, l_reg, o_reg);
         }
     }
     cp_async_wait_all();  // also where there was no key, and nobody waited
@@ -452,16 +491,6 @@ __global__ void __launch_bounds__(THREADS, 2) attention_tiles(struct attention a
 
 // ---- launches and the table ----
 
-// (sequence, head) pairs whose K and V together take half of the L2 cache, at least one.
-static int pairs_at_once(const struct attention *a) {
-    int device = 0, bytes = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device));
-    int64_t of_a_pair = (int64_t)2 * a->seqlen_k * a->head_dim * 2 / (a->heads / a->kv_heads) + 1;
-    int64_t pairs = bytes / 2 / of_a_pair, all = (int64_t)a->batch * a->heads;
-    return (int)(pairs < 1 ? 1 : pairs < all ? pairs : all);
-}
-
 template <class T, int D, int STEP> static void attention_tiles_of(struct attention a) {
     constexpr int BYTES = (QUERIES + 4 * KEYS<D>)*D * 2;
     CUDA_CHECK(cudaFuncSetAttribute(attention_tiles<T, D, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -469,8 +498,8 @@ template <class T, int D, int STEP> static void attention_tiles_of(struct attent
     // Packed sequences: each may have a last tile that is not full.
     int64_t tiles = a.sequences > 0 ? ((int64_t)a.seqlen_q + (int64_t)a.sequences * (QUERIES - 1)) / QUERIES
                                     : (int64_t)a.batch * lab_blocks(a.seqlen_q, QUERIES);
-    attention_tiles<T, D, STEP><<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(
-        a, fmaxf(fabsf(a.scale) * LOG2E, 1e-30f), pairs_at_once(&a));
+    attention_tiles<T, D, STEP>
+        <<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, 1e-30f));
 }
 template <class T, int D> static void masked_of(struct attention a) { attention_tiles_of<T, D, MASKED>(a); }
 template <class T, int D> static void skipped_of(struct attention a) { attention_tiles_of<T, D, SKIPPED>(a); }
@@ -503,6 +532,7 @@ static const struct lab lab05 = {
     {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
     kernels,
     sizeof kernels / sizeof kernels[0],
+    1,  // causal, unless --full
 };
 
 int main(int argc, char **argv) { return lab_main(argc, argv, &lab05); }
