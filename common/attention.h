@@ -60,8 +60,8 @@ struct attention {
 // The head of K and V that query head `head` reads: heads / kv_heads neighbouring query heads share one.
 ATTENTION_FN int kv_head_of(const struct attention *a, int head) { return head / (a->heads / a->kv_heads); }
 
-// How many keys query i sees; they are keys 0 ... visible_keys - 1. May be 0 (causal with seqlen_q >
-// seqlen_k): then O = 0 and LSE = -inf.
+// How many keys query i sees, where there is no window and nothing is packed; they are keys 0 ...
+// visible_keys - 1. May be 0 (causal with seqlen_q > seqlen_k): then O = 0 and LSE = -inf.
 ATTENTION_FN int visible_keys(const struct attention *a, int64_t i) {
     if (!a->causal) return a->seqlen_k;
     int64_t n = i + 1 + a->seqlen_k - a->seqlen_q;
@@ -86,17 +86,61 @@ ATTENTION_FN struct span visible_span(const struct attention *a, int seqlen_q, i
     return span;
 }
 
+// Sequence n of a packed problem, or all of one that is not packed (n is 0): where its queries and keys begin
+// in their tensors, and how many they are. Reads cu_seqlens.
+struct sequence {
+    int first_query, first_key, seqlen_q, seqlen_k;
+};
+ATTENTION_FN struct sequence sequence_at(const struct attention *a, int n) {
+    struct sequence s = {0, 0, a->seqlen_q, a->seqlen_k};
+    if (a->sequences == 0) return s;
+    s.first_query = a->cu_seqlens_q[n], s.seqlen_q = a->cu_seqlens_q[n + 1] - s.first_query;
+    s.first_key = a->cu_seqlens_k[n], s.seqlen_k = a->cu_seqlens_k[n + 1] - s.first_key;
+    return s;
+}
+
+// The sequence that token `token` belongs to: the last that does not begin after it, since those before it
+// that begin there, too, are empty.
+ATTENTION_FN int sequence_of(const int *cu_seqlens, int sequences, int64_t token) {
+    int low = 0, high = sequences;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (cu_seqlens[middle] <= token)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// The keys that query i sees, packed or not, both numbered as in their tensors. Reads cu_seqlens.
+ATTENTION_FN struct span visible_range(const struct attention *a, int64_t i) {
+    struct sequence s = sequence_at(a, a->sequences ? sequence_of(a->cu_seqlens_q, a->sequences, i) : 0);
+    struct span span = visible_span(a, s.seqlen_q, s.seqlen_k, i - s.first_query);
+    span.first += s.first_key, span.end += s.first_key;
+    return span;
+}
+
 // Pairs (query, key) that are not masked, summed over batch and heads; the forward pass does 4 * head_dim
-// FLOPs for each (two products, a multiplication and an addition), the backward pass 10 * head_dim.
+// FLOPs for each (two products, a multiplication and an addition), the backward pass 10 * head_dim. Reads
+// cu_seqlens.
 ATTENTION_FN double visible_pairs(const struct attention *a) {
     double pairs = 0;
-    if (!a->causal) {
-        pairs = (double)a->seqlen_q * a->seqlen_k;
-    } else {
-        // Rows that see something see first, first + 1, ..., seqlen_k keys.
-        int64_t first = visible_keys(a, 0), rows = a->seqlen_q;
-        if (first == 0) rows = a->seqlen_q < a->seqlen_k ? a->seqlen_q : a->seqlen_k, first = rows ? 1 : 0;
-        pairs = (double)rows * ((double)first + (double)first + (double)rows - 1) / 2;
+    for (int n = 0; n < (a->sequences ? a->sequences : 1); ++n) {
+        struct sequence s = sequence_at(a, n);
+        if (a->window) {
+            for (int64_t i = 0; i < s.seqlen_q; ++i) {
+                struct span span = visible_span(a, s.seqlen_q, s.seqlen_k, i);
+                pairs += span.end - span.first;
+            }
+        } else if (!a->causal) {
+            pairs += (double)s.seqlen_q * s.seqlen_k;
+        } else {
+            // Rows that see something see first, first + 1, ..., seqlen_k keys.
+            int64_t first = visible_span(a, s.seqlen_q, s.seqlen_k, 0).end, rows = s.seqlen_q;
+            if (first == 0) rows = s.seqlen_q < s.seqlen_k ? s.seqlen_q : s.seqlen_k, first = rows ? 1 : 0;
+            pairs += (double)rows * ((double)first + (double)first + (double)rows - 1) / 2;
+        }
     }
     return pairs * a->batch * a->heads;
 }

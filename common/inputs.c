@@ -127,10 +127,10 @@ static double code(const struct fill *f, int64_t batch, int64_t kv_head, int64_t
 }
 
 static int64_t target_key(const struct fill *f, const struct row *r) {
-    int64_t visible = visible_keys(f->a, r->token);
-    uint64_t draw = mix(r->state, 0);
-    if (visible == 0) return 0;
-    return draw & 1 ? visible - 1 : (int64_t)((draw >> 1) % (uint64_t)visible);
+    struct span seen = visible_span(f->a, f->a->seqlen_q, f->a->seqlen_k, r->token);
+    uint64_t draw = mix(r->state, 0), keys = (uint64_t)seen.end - (uint64_t)seen.first;
+    if (keys == 0) return 0;
+    return draw & 1 ? seen.end - 1 : seen.first + (int64_t)((draw >> 1) % keys);
 }
 
 // Rising: a quarter per key, but no more than 128 in all, so that the K that carries it fits
@@ -215,14 +215,23 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
 
 static void fill_row(void *context, int64_t item, int worker) {
     (void)worker;
-    const struct fill *f = context;
-    struct row r = {
-        .token = item % f->tokens, .head = item / f->tokens % f->heads, .batch = item / f->tokens / f->heads};
-    r.state = row_state(f->seed, f->id, r.batch, r.head, r.token);
+    struct fill f = *(const struct fill *)context;
+    struct row r = {.token = item % f.tokens, .head = item / f.tokens % f.heads};
+    r.batch = item / f.tokens / f.heads;
     int64_t base =
-        r.batch * f->tensor.stride_batch + r.head * f->tensor.stride_head + r.token * f->tensor.stride_row;
-    for (int64_t c = 0; c < f->a->head_dim; ++c)
-        number_store(f->a->dtype, f->tensor.data, base + c, value_at(f, &r, c));
+        r.batch * f.tensor.stride_batch + r.head * f.tensor.stride_head + r.token * f.tensor.stride_row;
+    struct attention unpacked = *f.a;
+    if (f.a->sequences > 0) {
+        int of_queries = f.id == TENSOR_Q || f.id == TENSOR_DO;
+        r.batch = sequence_of(of_queries ? f.a->cu_seqlens_q : f.a->cu_seqlens_k, f.a->sequences, r.token);
+        struct sequence s = sequence_at(f.a, (int)r.batch);
+        r.token -= of_queries ? s.first_query : s.first_key;
+        unpacked.batch = f.a->sequences, unpacked.seqlen_q = s.seqlen_q, unpacked.seqlen_k = s.seqlen_k;
+        f.a = &unpacked;
+    }
+    r.state = row_state(f.seed, f.id, r.batch, r.head, r.token);
+    for (int64_t c = 0; c < f.a->head_dim; ++c)
+        number_store(f.a->dtype, f.tensor.data, base + c, value_at(&f, &r, c));
 }
 
 static void fill(struct fill f) { parallel_for((int64_t)f.a->batch * f.heads * f.tokens, fill_row, &f); }

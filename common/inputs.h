@@ -33,7 +33,9 @@ enum input_kind inputs_from_name(const char *name);  // INPUTS_COUNT: there is n
 
 // Fills a->q, a->k and a->v (host memory of a->dtype, any strides) with the kind's values, rounded to
 // a->dtype. An element depends on the seed, the tensor, and its (batch, head, token, column) alone; in the
-// structured kinds also on seqlen_k, head_dim, scale and causal, from which they are built. Threaded.
+// structured kinds also on seqlen_k, head_dim, scale, causal and window, from which they are built. In a
+// packed problem, sequence s holds what batch s of an ordinary problem of that sequence's lengths would.
+// (Huge is built on key 0: it means nothing under a window that hides that key.) Threaded.
 void inputs_fill(enum input_kind kind, uint64_t seed, const struct attention *a);
 
 // Fills a tensor shaped like O with N(0,1): the gradient dO of a backward pass.

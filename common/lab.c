@@ -22,13 +22,29 @@ static const double cheap_seconds = 0.5;
 // One case on the device: inputs, outputs and, for the kernel at hand, workspace.
 struct run {
     struct problem problem;
-    struct buffer q, k, v, o, lse, workspace;
+    struct buffer q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, workspace;
     struct attention on_device;
     double left;  // bytes of device memory for workspace
     int counted;  // 1: Nsight Compute, where the program runs under it, counts the launch
     const struct device *device;
     const struct options *options;
 };
+
+// The buffers of a run, the inputs first; and what the inputs are copied from. Without packed sequences
+// there are no cu_seqlens: null pointers and no bytes.
+enum { INPUT_BUFFERS = 5, BUFFERS = 8 };
+static struct buffer *buffer_at(struct run *run, int i) {
+    struct buffer *const buffers[BUFFERS] = {
+        &run->q, &run->k,   &run->v,        &run->cu_seqlens_q, &run->cu_seqlens_k,
+        &run->o, &run->lse, &run->workspace};
+    return buffers[i];
+}
+static const void *input_at(const struct run *run, int i) {
+    const struct attention *host = &run->problem.host;
+    const void *const inputs[INPUT_BUFFERS] = {host->q.data, host->k.data, host->v.data, host->cu_seqlens_q,
+                                               host->cu_seqlens_k};
+    return inputs[i];
+}
 
 static int usage_error(const struct message *why) {
     fflush(stdout);
@@ -45,11 +61,13 @@ static double seconds_now(void) {
 // ---------------------------------------------------------------- one case on the device
 
 static void run_free(struct run *run) {
-    struct buffer *buffers[] = {&run->q, &run->k, &run->v, &run->o, &run->lse, &run->workspace};
-    for (int i = 0; i < 6; ++i) buffer_free(buffers[i]);
+    for (int i = 0; i < BUFFERS; ++i) buffer_free(buffer_at(run, i));
     problem_free(&run->problem);
 }
 
+static size_t cu_seqlens_bytes(const struct attention *a) {
+    return ((size_t)a->sequences + 1) * sizeof *a->cu_seqlens_q;
+}
 static size_t lse_bytes(const struct attention *a) { return (size_t)query_count(a) * sizeof(float); }
 
 // Makes the case on the host and carries it to the device.
@@ -67,18 +85,21 @@ static int run_make(struct run *run, const struct options *options, const struct
         buffer_make(&run->k, p->bytes[1], "K", why) != 0 ||
         buffer_make(&run->v, p->bytes[2], "V", why) != 0 ||
         buffer_make(&run->o, p->bytes[3], "O", why) != 0 ||
-        buffer_make(&run->lse, lse_bytes(&p->host), "LSE", why) != 0) {
+        buffer_make(&run->lse, lse_bytes(&p->host), "LSE", why) != 0 ||
+        (p->host.sequences > 0 &&
+         (buffer_make(&run->cu_seqlens_q, cu_seqlens_bytes(&p->host), "cu_seqlens_q", why) != 0 ||
+          buffer_make(&run->cu_seqlens_k, cu_seqlens_bytes(&p->host), "cu_seqlens_k", why) != 0))) {
         struct message reason = *why;
         run_free(run);
         return fail(why, "%.600s; choose a smaller shape.", reason.text);
     }
-    buffer_upload(&run->q, p->host.q.data);
-    buffer_upload(&run->k, p->host.k.data);
-    buffer_upload(&run->v, p->host.v.data);
+    for (int i = 0; i < INPUT_BUFFERS; ++i) buffer_upload(buffer_at(run, i), input_at(run, i));
     run->on_device = p->host;
     run->on_device.q.data = run->q.data, run->on_device.k.data = run->k.data,
     run->on_device.v.data = run->v.data;
     run->on_device.o.data = run->o.data, run->on_device.lse = run->lse.data;
+    run->on_device.cu_seqlens_q = run->cu_seqlens_q.data,
+    run->on_device.cu_seqlens_k = run->cu_seqlens_k.data;
     return 0;
 }
 
@@ -116,49 +137,54 @@ static void launch_once(struct run *run, const struct kernel *kernel) {
 
 // ---------------------------------------------------------------- check
 
-static int guards_intact(const struct run *run, struct result *result) {
-    const struct buffer *buffers[] = {&run->q, &run->k, &run->v, &run->o, &run->lse, &run->workspace};
+static int guards_intact(struct run *run, struct result *result) {
     struct message why = {""};
-    for (int i = 0; i < 6; ++i)
-        if (buffers[i]->base && !buffer_guards_intact(buffers[i], &why)) {
+    for (int i = 0; i < BUFFERS; ++i)
+        if (buffer_at(run, i)->base && !buffer_guards_intact(buffer_at(run, i), &why)) {
             result->verdict = VERDICT_GUARD;
             snprintf(result->detail, sizeof result->detail, "it %.200s", why.text);
-            for (int j = 0; j < 6; ++j)  // the next kernel is not to blame
-                if (buffers[j]->base) buffer_set_guards(buffers[j]);
+            for (int j = 0; j < BUFFERS; ++j)  // the next kernel is not to blame
+                if (buffer_at(run, j)->base) buffer_set_guards(buffer_at(run, j));
             result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
             return 0;
         }
     return 1;
 }
 
-static int inputs_intact(const struct run *run, struct result *result) {
-    const struct buffer *buffers[] = {&run->q, &run->k, &run->v};
-    const struct attention *host = &run->problem.host;
-    const void *inputs[] = {host->q.data, host->k.data, host->v.data};
-    for (int i = 0; i < 3; ++i) {
-        void *now = malloc(buffers[i]->bytes + 1);
+static int inputs_intact(struct run *run, struct result *result) {
+    for (int i = 0; i < INPUT_BUFFERS; ++i) {
+        const struct buffer *buffer = buffer_at(run, i);
+        void *now = malloc(buffer->bytes + 1);
         if (!now) {
             fprintf(stderr, "There is no memory left to look at the inputs again; choose a smaller shape.\n");
             exit(LAB_USAGE);
         }
-        buffer_download(buffers[i], now);
-        int same = memcmp(now, inputs[i], buffers[i]->bytes) == 0;
+        buffer_download(buffer, now);
+        int same = buffer->bytes == 0 || memcmp(now, input_at(run, i), buffer->bytes) == 0;
         free(now);
         if (same) continue;
-        buffer_upload(buffers[i], inputs[i]);  // for the kernels after this one
+        buffer_upload(buffer, input_at(run, i));  // for the kernels after this one
         result->verdict = VERDICT_INPUT;
-        snprintf(result->detail, sizeof result->detail, "it changed %s, which is an input", buffers[i]->name);
+        snprintf(result->detail, sizeof result->detail, "it changed %s, which is an input", buffer->name);
         return 0;
     }
     return 1;
 }
 
-static void explain(const char *name, const struct finding *f, struct result *result) {
+static void explain(const struct attention *a, const char *name, const struct finding *f,
+                    struct result *result) {
     result->verdict = f->verdict;
     char where[160], column[40] = "";
     if (strcmp(name, "LSE") != 0) snprintf(column, sizeof column, ", column %lld", (long long)f->column);
-    snprintf(where, sizeof where, "%s[batch %lld, head %lld, row %lld%s]", name, (long long)f->batch,
-             (long long)f->head, (long long)f->row, column);
+    if (a->sequences > 0) {
+        int n = sequence_of(a->cu_seqlens_q, a->sequences, f->row);
+        snprintf(where, sizeof where, "%s[sequence %d, head %lld, row %lld of %d%s]", name, n,
+                 (long long)f->head, (long long)f->row - a->cu_seqlens_q[n], sequence_at(a, n).seqlen_q,
+                 column);
+    } else {
+        snprintf(where, sizeof where, "%s[batch %lld, head %lld, row %lld%s]", name, (long long)f->batch,
+                 (long long)f->head, (long long)f->row, column);
+    }
     size_t bytes = sizeof result->detail;
     switch (f->verdict) {
     case VERDICT_UNWRITTEN:
@@ -181,7 +207,7 @@ static void explain(const char *name, const struct finding *f, struct result *re
 }
 
 // Compares what launch_once left with the reference.
-static void check_outputs(const struct run *run, struct result *result) {
+static void check_outputs(struct run *run, struct result *result) {
     const struct problem *p = &run->problem;
     const struct attention *a = &p->host;
     const struct reference *r = &p->reference;
@@ -207,9 +233,9 @@ static void check_outputs(const struct run *run, struct result *result) {
     result->o = compare(&o);
     result->lse = compare(&lse);
     if (result->o.verdict != VERDICT_RIGHT)
-        explain("O", &result->o, result);
+        explain(a, "O", &result->o, result);
     else if (result->lse.verdict != VERDICT_RIGHT)
-        explain("LSE", &result->lse, result);
+        explain(a, "LSE", &result->lse, result);
     else
         inputs_intact(run, result);
 }
@@ -245,7 +271,7 @@ static void time_kernel(struct run *run, const struct kernel *kernel, int repeti
     buffer_download(&run->lse, run->problem.host.lse);
     check_outputs(run, result);  // what was timed was right, too
     if (result->verdict != VERDICT_RIGHT) return;
-    double flops = 4.0 * run->on_device.head_dim * visible_pairs(&run->on_device);
+    double flops = 4.0 * run->on_device.head_dim * visible_pairs(&run->problem.host);
     result->timing = timing;
     result->tflops = timing.median_ms > 0 ? flops / (timing.median_ms * 1e9) : 0;
     if (peak_tflops > 0 && result->tflops > peak_tflops) {
@@ -292,7 +318,7 @@ static void check_schedules(struct run *run, const struct kernel *kernel, struct
 // One launch more, counted. The rest of the run is not: counting is slow.
 static void count_traffic(struct run *run, const struct kernel *kernel, struct report *report) {
     struct profile *profile = &report->profiles[report->profile_count++];
-    profile_begin(profile, kernel->name, &run->on_device);
+    profile_begin(profile, kernel->name, &run->problem.host);
     profile_count(1);
     launch_once(run, kernel);
     if (profile_take(profile) != 0) fprintf(stderr, "There is no memory left for all that was counted.\n");
@@ -309,7 +335,7 @@ static void run_kernel(struct run *run, const struct kernel *kernel, struct repo
     struct message what = {""};
     const struct options *o = run->options;
     result_begin(result, kernel, &run->on_device);
-    enum obstacle obstacle = preflight_kernel(kernel, &run->on_device, run->left, &what);
+    enum obstacle obstacle = preflight_kernel(report->lab, kernel, &run->on_device, run->left, &what);
     if (obstacle == NO_OBSTACLE)
         obstacle = preflight_scores(kernel, &run->on_device, run->problem.reference.largest_score, &what);
     if (obstacle == NO_OBSTACLE && kernel->workspace &&
@@ -427,7 +453,7 @@ static int run_length(const struct lab *lab, const struct options *o, struct rep
         const struct kernel *kernel = &lab->kernels[i];
         struct message what = *why;
         if (!options_choose(o, kernel)) continue;
-        enum obstacle obstacle = preflight_kernel(kernel, &shape, fits ? left : INFINITY, &what);
+        enum obstacle obstacle = preflight_kernel(lab, kernel, &shape, fits ? left : INFINITY, &what);
         if (obstacle == NOT_SUPPORTED) continue;
         struct result *result = &report->results[report->count++];
         if (obstacle == TOO_LARGE || !fits) {
@@ -456,7 +482,7 @@ static int run_sweep(const struct lab *lab, const struct options *given, struct 
     for (int i = 0; i < lab->kernel_count; ++i) {
         struct message what = {""};
         if (options_choose(&o, &lab->kernels[i]) &&
-            preflight_kernel(&lab->kernels[i], &report->shape, INFINITY, &what) == NOT_SUPPORTED)
+            preflight_kernel(lab, &lab->kernels[i], &report->shape, INFINITY, &what) == NOT_SUPPORTED)
             printf("kernel %s does not support %s.\n", lab->kernels[i].name, what.text);
     }
     for (int n = first; n <= last; n *= 2) {
@@ -484,7 +510,7 @@ static int run_under_profiler(int argc, char **argv, const struct lab *lab, cons
         const struct kernel *kernel = &lab->kernels[i];
         struct message what = {""};
         if (!options_choose(o, kernel) ||
-            preflight_kernel(kernel, &report->shape, INFINITY, &what) != NO_OBSTACLE)
+            preflight_kernel(lab, kernel, &report->shape, INFINITY, &what) != NO_OBSTACLE)
             continue;
         struct profile *profile = &report->profiles[report->profile_count++];
         profile_begin(profile, kernel->name, &report->shape);

@@ -41,8 +41,9 @@ struct kernel {
     // synchronise.
     void (*launch)(struct attention a);
     // Bytes of scratch in global memory that launch needs in a.workspace; a null pointer means none. Looks at
-    // the shape and type only: it is asked before there are any tensors. Never asked about a shape of more
-    // than LARGEST_SCORES scores, so that a few matrices of them can be counted in 64 bits.
+    // the shape and type only: it is asked before there are any tensors, and not at cu_seqlens. Never asked
+    // about a shape of more than LARGEST_SCORES scores, so that a few matrices of them can be counted in 64
+    // bits.
     size_t (*workspace)(const struct attention *a);
     struct support support;
 };

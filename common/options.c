@@ -17,9 +17,13 @@ enum option {
     OPTION_SEQLEN,
     OPTION_SEQLEN_Q,
     OPTION_SEQLEN_K,
+    OPTION_SEQLENS,
+    OPTION_SEQLENS_Q,
+    OPTION_SEQLENS_K,
     OPTION_DIM,
     OPTION_DTYPE,
     OPTION_CAUSAL,
+    OPTION_WINDOW,
     OPTION_FULL,
     OPTION_SCALE,
     OPTION_LAYOUT,
@@ -54,10 +58,18 @@ static const struct {
     [OPTION_SEQLEN] = {"seqlen", "N", "tokens of queries and of keys"},
     [OPTION_SEQLEN_Q] = {"seqlen-q", "M", "tokens of queries"},
     [OPTION_SEQLEN_K] = {"seqlen-k", "N", "tokens of keys"},
+    [OPTION_SEQLENS] =
+        {"seqlens", "N,N,...",
+         "sequences of these lengths, packed behind each other (layout bshd, unless --layout)"},
+    [OPTION_SEQLENS_Q] = {"seqlens-q", "M,...", "the same with lengths of their own for queries ..."},
+    [OPTION_SEQLENS_K] = {"seqlens-k", "N,...", "... and keys, as many"},
     [OPTION_DIM] = {"dim", "D", "head dimension"},
     [OPTION_DTYPE] = {"dtype", "T", "storage type: fp16 (default), bf16, e4m3 (also fp8), e5m2, fp32"},
     [OPTION_CAUSAL] = {"causal", NULL, "query i sees keys j <= i + N - M only (aligned bottom right)"},
     [OPTION_FULL] = {"full", NULL, "no mask: every query sees every key (default, but for lab05)"},
+    [OPTION_WINDOW] = {"window", "L,R",
+                       "query i sees keys i + N - M - L ... i + N - M + R only; -1: no limit on that side; "
+                       "R is L if left out, 0 with --causal"},
     [OPTION_SCALE] = {"scale", "S", "factor of the scores (default: 1 / sqrt(D))"},
     [OPTION_LAYOUT] = {"layout", "L", "order in memory: bhsd (default) or bshd, or four of them: q,k,v,o"},
     [OPTION_INPUTS] = {"inputs", "NAME", "what Q, K and V hold (below; default: normal)"},
@@ -218,6 +230,56 @@ static int parse_layout(const char *value, enum layout to[4], struct message *wh
     return 0;
 }
 
+// The next item of a list, of which *at is what remains: null when none does. An item that is empty or too
+// long for a number is cut to what the complaint about it shows.
+static const char *next_item(const char **at, char item[48]) {
+    if (!*at) return NULL;
+    size_t length = strcspn(*at, ",");
+    snprintf(item, 48, "%.*s", (int)(length < 47 ? length : 47), *at);
+    *at = (*at)[length] == ',' ? *at + length + 1 : NULL;
+    return item;
+}
+
+// The right side, where it is left out, is the left one; but no one looks ahead under --causal.
+static int parse_window(struct options *o, struct message *why) {
+    const char *value = o->window_text;
+    int side[2] = {0, 0}, n = 0;
+    char item[48];
+    for (const char *at = value; next_item(&at, item); ++n) {
+        if (n == 2) return fail(why, "--window takes one number or two, L,R, not \"%.60s\".", value);
+        if (strcmp(item, "-1") == 0)
+            side[n] = NO_LIMIT;
+        else if (*item == '-')
+            return fail(why, "--window is %.60s; a side is at least 0, or -1 for no limit.", value);
+        else if (parse_int("window", item, 0, &side[n], why) != 0)
+            return -1;
+    }
+    o->window = 1, o->window_left = side[0], o->window_right = n == 2 ? side[1] : o->causal ? 0 : side[0];
+    return 0;
+}
+
+// Sums up the lengths of --seqlens and its like: cu_seqlens[n], the tokens before sequence n.
+static int parse_seqlens(const char *option, const char *value, int *cu_seqlens, int *sequences,
+                         struct message *why) {
+    int n = 0, length;
+    char item[48];
+    cu_seqlens[0] = 0;
+    for (const char *at = value; next_item(&at, item); ++n) {
+        if (n == MAX_SEQUENCES)
+            return fail(why, "--%s has more than %d sequences; give fewer.", option, MAX_SEQUENCES);
+        if (*item == '\0')
+            return fail(why, "--%s has no number %s; it takes lengths with commas between, as in 17,0,300.",
+                        option, *value ? "between two commas or at an end" : "at all");
+        if (parse_int(option, item, 0, &length, why) != 0) return -1;
+        if (length > INT32_MAX - cu_seqlens[n])
+            return fail(why, "--%s adds up to more than %d tokens; give fewer or shorter sequences.", option,
+                        INT32_MAX);
+        cu_seqlens[n + 1] = cu_seqlens[n] + length;
+    }
+    *sequences = n;
+    return 0;
+}
+
 static int parse_inputs(const char *value, enum input_kind *to, struct message *why) {
     *to = inputs_from_name(value);
     if (*to != INPUTS_COUNT) return 0;
@@ -273,6 +335,15 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
     case OPTION_SEQLEN_K:
         o->given |= GIVEN_SEQLEN_K;
         return parse_int(name, value, 0, &o->seqlen_k, why);
+    case OPTION_SEQLENS:
+        o->seqlens_text[0] = o->seqlens_text[1] = value;
+        return 0;
+    case OPTION_SEQLENS_Q:
+        o->seqlens_text[0] = value;
+        return 0;
+    case OPTION_SEQLENS_K:
+        o->seqlens_text[1] = value;
+        return 0;
     case OPTION_DIM:
         o->given |= GIVEN_DIM;
         return parse_int(name, value, 1, &o->head_dim, why);
@@ -283,6 +354,9 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
         return 0;
     case OPTION_FULL:
         o->causal = 0;
+        return 0;
+    case OPTION_WINDOW:
+        o->window_text = value;
         return 0;
     case OPTION_SCALE:
         o->given |= GIVEN_SCALE;
@@ -349,10 +423,45 @@ static int unknown_option(const char *word, struct message *why) {
     return fail(why, "There is no option %.60s.%s", word, hint);
 }
 
+// --seqlens, or --seqlens-q and --seqlens-k: the lengths, and what they say of the shape.
+static int settle_packed(struct options *o, const unsigned seen[OPTION_COUNT], struct message *why) {
+    const char *not_with = seen[OPTION_SEQLEN]     ? "--seqlen"
+                           : seen[OPTION_SEQLEN_Q] ? "--seqlen-q"
+                           : seen[OPTION_SEQLEN_K] ? "--seqlen-k"
+                           : seen[OPTION_BATCH]    ? "--batch"
+                           : o->sweep              ? "--sweep"
+                                                   : NULL;
+    if (not_with) return fail(why, "--seqlens says how many tokens there are; leave out %s.", not_with);
+    if (seen[OPTION_SEQLENS] && (seen[OPTION_SEQLENS_Q] || seen[OPTION_SEQLENS_K]))
+        return fail(why,
+                    "--seqlens sets the lengths of both; give it alone, or --seqlens-q and --seqlens-k.");
+    if (!o->seqlens_text[0] || !o->seqlens_text[1])
+        return fail(why, "--seqlens-%s is missing beside --seqlens-%s; give both, or --seqlens for both.",
+                    o->seqlens_text[0] ? "k" : "q", o->seqlens_text[0] ? "q" : "k");
+    int both = seen[OPTION_SEQLENS] != 0, sequences_k = 0;
+    if (parse_seqlens(both ? "seqlens" : "seqlens-q", o->seqlens_text[0], o->cu_seqlens_q, &o->sequences,
+                      why) != 0 ||
+        parse_seqlens(both ? "seqlens" : "seqlens-k", o->seqlens_text[1], o->cu_seqlens_k, &sequences_k,
+                      why) != 0)
+        return -1;
+    if (o->sequences != sequences_k)
+        return fail(why, "--seqlens-q has %d sequences and --seqlens-k %d; give as many of both.",
+                    o->sequences, sequences_k);
+    o->batch = 1, o->seqlen_q = o->cu_seqlens_q[o->sequences], o->seqlen_k = o->cu_seqlens_k[o->sequences];
+    o->given |= GIVEN_BATCH | GIVEN_SEQLEN_Q | GIVEN_SEQLEN_K;
+    for (int i = 0; i < 4 && !seen[OPTION_LAYOUT]; ++i) o->layout[i] = LAYOUT_BSHD;
+    return 0;
+}
+
 // What the options say together.
 static int settle(struct options *o, const unsigned seen[OPTION_COUNT], struct message *why) {
     if (seen[OPTION_SEQLEN] && (seen[OPTION_SEQLEN_Q] || seen[OPTION_SEQLEN_K]))
         return fail(why, "--seqlen sets both lengths; give it alone, or --seqlen-q and --seqlen-k.");
+    if ((o->seqlens_text[0] || o->seqlens_text[1]) && settle_packed(o, seen, why) != 0) return -1;
+    if (o->window_text && parse_window(o, why) != 0) return -1;
+    if (o->inputs == INPUTS_HUGE && o->window && o->window_left != NO_LIMIT)
+        return fail(why, "--inputs huge is built on key 0, which a window hides from most queries; give "
+                         "--window -1,R or other inputs.");
     if (seen[OPTION_CAUSAL] && seen[OPTION_FULL])
         return fail(why, "--causal and --full exclude each other; leave one out.");
     if (o->load && (o->given & (GIVEN_INPUTS | GIVEN_SEED)))
@@ -428,7 +537,7 @@ void options_print_help(FILE *out, const struct lab *lab, const struct shape *sh
     for (int i = 0; i < OPTION_COUNT; ++i) {
         char left[40];
         snprintf(left, sizeof left, "--%s %s", table[i].name, table[i].value ? table[i].value : "");
-        fprintf(out, "  %-15s %s\n", left, table[i].text);
+        fprintf(out, "  %-17s %s\n", left, table[i].text);
     }
     fprintf(out, "\nDefault shape here: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d\n",
             shape->batch, shape->heads, shape->kv_heads, shape->seqlen, shape->head_dim);
@@ -462,8 +571,14 @@ void options_print_list(FILE *out, const struct lab *lab) {
         fprintf(out, "  %-*s  %s\n  %-*s  supports", name_width, kernel->name, kernel->adds, name_width, "");
         for (int t = 0; t < DTYPE_COUNT; ++t)
             if (kernel->support.dtypes >> t & 1) fprintf(out, " %s", dtype_name((enum dtype)t));
-        fprintf(out, "; head_dim a multiple of %d up to %d%s%s\n", kernel->support.head_dim_multiple,
-                kernel->support.head_dim_max, kernel->workspace ? "; needs workspace" : "",
+        unsigned features = kernel->support.features;
+        fprintf(out, "; head_dim a multiple of %d up to %d%s%s%s%s%s", kernel->support.head_dim_multiple,
+                kernel->support.head_dim_max, features & FEATURE_WINDOW ? "; --window" : "",
+                features & FEATURE_PACKED ? "; --seqlens" : "",
+                features & FEATURE_UNALIGNED ? "; any alignment" : "",
+                kernel->workspace ? "; needs workspace" : "",
                 kernel->support.gpu_only ? "; gpu backend only" : "");
+        if (kernel->support.score_max > 0) fprintf(out, "; scores up to %g", kernel->support.score_max);
+        fputc('\n', out);
     }
 }

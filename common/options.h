@@ -25,18 +25,23 @@ enum given {
     GIVEN_SCALE = 1 << 8
 };
 
-enum { MAX_CHOSEN_KERNELS = 16 };
+enum { MAX_CHOSEN_KERNELS = 16, MAX_SEQUENCES = 8192 };
 
 struct options {
     int batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim;
     enum dtype dtype;
     int causal;
+    int window, window_left, window_right;  // as in struct attention
+    // --seqlens: batch is 1, seqlen_q and seqlen_k are the sums. 0 sequences: not packed.
+    int sequences;
+    int cu_seqlens_q[MAX_SEQUENCES + 1], cu_seqlens_k[MAX_SEQUENCES + 1];
     float scale;            // 1 / sqrt(head_dim) unless GIVEN_SCALE
     enum layout layout[4];  // of q, k, v and o
     enum input_kind inputs;
     uint64_t seed;
-    const char *load, *save, *json;          // null: not given
-    const char *kernel[MAX_CHOSEN_KERNELS];  // names from the lab's table; none: all
+    const char *load, *save, *json;             // null: not given
+    const char *window_text, *seqlens_text[2];  // --window; lengths of queries and keys
+    const char *kernel[MAX_CHOSEN_KERNELS];     // names from the lab's table; none: all
     int kernel_count;
     int bench, profile, sanitize, sweep, list, help;
     uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)

@@ -34,8 +34,31 @@ double preflight_workspace(const struct kernel *kernel, const struct attention *
     return (double)kernel->workspace(a);
 }
 
-enum obstacle preflight_kernel(const struct kernel *kernel, const struct attention *a, double left,
-                               struct message *what) {
+// What only some kernels can do: by which option it is asked for, and the first lab that can do it.
+static const struct {
+    unsigned feature;
+    const char *option, *lab;
+} features[] = {{FEATURE_WINDOW, "--window", "lab05_causal"}, {FEATURE_PACKED, "--seqlens", "lab05_causal"}};
+
+static unsigned features_needed(const struct attention *a) {
+    return (a->window ? (unsigned)FEATURE_WINDOW : 0u) | (a->sequences ? (unsigned)FEATURE_PACKED : 0u);
+}
+
+// "--window (but B, C do)", or "(but lab05_causal does)" if no kernel of this lab does.
+static void say_missing(const struct lab *lab, unsigned missing, struct message *what) {
+    int n = 0, can = 0;
+    while (!(features[n].feature & missing)) ++n;
+    char names[200] = "";
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        size_t used = strlen(names);
+        if (lab->kernels[i].support.features & features[n].feature)
+            snprintf(names + used, sizeof names - used, "%s%s", can++ ? ", " : "", lab->kernels[i].name);
+    }
+    fail(what, "%s (but %s %s)", features[n].option, can ? names : features[n].lab, can > 1 ? "do" : "does");
+}
+
+enum obstacle preflight_kernel(const struct lab *lab, const struct kernel *kernel, const struct attention *a,
+                               double left, struct message *what) {
     const struct support *s = &kernel->support;
     int multiple = s->head_dim_multiple > 0 ? s->head_dim_multiple : 1;
     char dtypes[64], need[32], have[32];
@@ -52,6 +75,11 @@ enum obstacle preflight_kernel(const struct kernel *kernel, const struct attenti
         fail(what, "--dim %d (but multiples of %d up to %d)", a->head_dim, multiple, s->head_dim_max);
         return NOT_SUPPORTED;
     }
+    unsigned missing = features_needed(a) & ~s->features;
+    if (missing) {
+        say_missing(lab, missing, what);
+        return NOT_SUPPORTED;
+    }
     if (!kernel->workspace || left == INFINITY) return NO_OBSTACLE;
     double workspace = preflight_workspace(kernel, a);
     if (buffer_cost(workspace) <= left) return NO_OBSTACLE;
@@ -66,6 +94,11 @@ enum obstacle preflight_kernel(const struct kernel *kernel, const struct attenti
 enum obstacle preflight_scores(const struct kernel *kernel, const struct attention *a, double largest_score,
                                struct message *what) {
     const int more = 1024;  // keys; rows of S may be rounded up to a few
+    double limit = (double)kernel->support.score_max;
+    if (limit > 0 && largest_score > limit) {
+        fail(what, "a score of %.3g (but up to %g); choose a smaller --scale", largest_score, limit);
+        return NOT_SUPPORTED;
+    }
     if (largest_score <= dtype_max_finite(a->dtype) || query_count(a) == 0 || a->seqlen_k == 0 ||
         a->seqlen_k > INT_MAX - more)
         return NO_OBSTACLE;
@@ -85,7 +118,8 @@ enum obstacle preflight_scores(const struct kernel *kernel, const struct attenti
 // ---------------------------------------------------------------- the case
 
 struct sizes {
-    double q, k, lse;  // bytes; o is as large as q, v as k
+    double q, k, lse;   // bytes; o is as large as q, v as k
+    double cu_seqlens;  // for queries, and again for keys
 };
 
 static struct sizes sizes_of(const struct attention *a) {
@@ -93,18 +127,20 @@ static struct sizes sizes_of(const struct attention *a) {
     double element = (double)dtype_bytes(a->dtype) * a->head_dim;
     return (struct sizes){.q = queries * element,
                           .k = (double)a->batch * a->kv_heads * a->seqlen_k * element,
-                          .lse = queries * sizeof(float)};
+                          .lse = queries * sizeof(float),
+                          .cu_seqlens = a->sequences ? (a->sequences + 1.0) * sizeof(int) : 0};
 }
 
 double preflight_tensors(const struct attention *a) {
     struct sizes s = sizes_of(a);
-    return 2 * s.q + 2 * s.k + s.lse;
+    return 2 * s.q + 2 * s.k + s.lse + 2 * s.cu_seqlens;
 }
 
 int preflight_case(const struct attention *a, double *left, struct message *why) {
     if (problem_fits(a, why) != 0) return -1;
     struct sizes s = sizes_of(a);
     double cost = 2 * buffer_cost(s.q) + 2 * buffer_cost(s.k) + buffer_cost(s.lse);
+    if (a->sequences) cost += 2 * buffer_cost(s.cu_seqlens);
     double free_bytes = (double)device_free_bytes();
     if (ON_CPU) {
         // The simulated device lives in the same memory and keeps another byte for each of its own.
@@ -135,7 +171,7 @@ int preflight_kernels(const struct lab *lab, const struct options *o, const stru
     for (int i = 0; i < lab->kernel_count; ++i) {
         struct message what = {""}, other = {""};
         if (!options_choose(o, &lab->kernels[i])) continue;
-        enum obstacle obstacle = preflight_kernel(&lab->kernels[i], a, left, &what);
+        enum obstacle obstacle = preflight_kernel(lab, &lab->kernels[i], a, left, &what);
         if (obstacle == NO_OBSTACLE) {
             ++can;
             continue;
@@ -145,7 +181,7 @@ int preflight_kernels(const struct lab *lab, const struct options *o, const stru
         int first = 1, named = 0;
         for (int j = 0; j < lab->kernel_count; ++j) {
             if (!options_choose(o, &lab->kernels[j]) ||
-                preflight_kernel(&lab->kernels[j], a, left, &other) != obstacle ||
+                preflight_kernel(lab, &lab->kernels[j], a, left, &other) != obstacle ||
                 strcmp(what.text, other.text) != 0)
                 continue;
             if (j < i) first = 0;

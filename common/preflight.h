@@ -14,19 +14,21 @@ const char *obstacle_verb(enum obstacle obstacle, int plural);
 
 // Looks at one kernel, when `left` bytes of device memory remain for its workspace. `what` gets the object of
 // the verb: "--dim 12 (but multiples of 8 up to 128)", "180.0 GB of workspace at this shape, 12.0 GB ...".
-enum obstacle preflight_kernel(const struct kernel *kernel, const struct attention *a, double left,
-                               struct message *what);
+// What it lacks another kernel of its lab may have, or another lab, and then the sentence says which.
+enum obstacle preflight_kernel(const struct lab *lab, const struct kernel *kernel, const struct attention *a,
+                               double left, struct message *what);
 
 // Bytes of workspace that the kernel needs, 0 if none.
 double preflight_workspace(const struct kernel *kernel, const struct attention *a);
 
-// Whether a kernel that keeps its scores in global memory can keep these: `largest_score`, the largest
-// |score| (reference.h), fits into the storage type. Known by its workspace, which holds a matrix of scores.
+// Whether the kernel is right for scores as large as these: `largest_score`, the largest |score|
+// (reference.h), is within what its table says, and, if it keeps its scores in global memory, fits into the
+// storage type. Known by its workspace, which holds a matrix of scores.
 // Returns NO_OBSTACLE, or NOT_SUPPORTED and what is not supported.
 enum obstacle preflight_scores(const struct kernel *kernel, const struct attention *a, double largest_score,
                                struct message *what);
 
-// Bytes of q, k, v, o and lse.
+// Bytes of q, k, v, o and lse, and of cu_seqlens.
 double preflight_tensors(const struct attention *a);
 
 // Checks that q, k, v, o and lse fit into the device's memory as it is now, and everything that the host

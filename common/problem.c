@@ -212,6 +212,16 @@ static int shape_from_files(const struct options *o, const struct npy file[3], s
     if (k[1] == 0 || q[1] == 0 || q[1] % k[1] != 0)
         return disagree("q", &file[Q], "k", &file[K], "the heads of q must be a multiple of those of k", why);
     if (q[3] == 0) return fail(why, "q.npy has head_dim 0; it must be at least 1.");
+    if (o->sequences > 0) {
+        if (q[0] != 1)
+            return fail(why, "The files hold a batch of %lld; packed sequences (--seqlens) are a batch of 1.",
+                        (long long)q[0]);
+        if (q[2] != o->seqlen_q || k[2] != o->seqlen_k)
+            return fail(why,
+                        "--seqlens adds up to %d queries and %d keys, but the files hold %lld and %lld; "
+                        "give the lengths that were packed there.",
+                        o->seqlen_q, o->seqlen_k, (long long)q[2], (long long)k[2]);
+    }
     a->batch = o->batch, a->heads = o->heads, a->kv_heads = o->kv_heads;
     a->seqlen_q = o->seqlen_q, a->seqlen_k = o->seqlen_k, a->head_dim = o->head_dim;
     if (set_from_file("batch", GIVEN_BATCH, o->given, &a->batch, q[0], why) != 0 ||
@@ -270,7 +280,13 @@ struct attention problem_shape(const struct options *o) {
                               .head_dim = o->head_dim,
                               .scale = o->scale,
                               .causal = o->causal,
-                              .dtype = o->dtype};
+                              .window = o->window,
+                              .window_left = o->window_left,
+                              .window_right = o->window_right,
+                              .dtype = o->dtype,
+                              .sequences = o->sequences,
+                              .cu_seqlens_q = o->sequences ? o->cu_seqlens_q : NULL,
+                              .cu_seqlens_k = o->sequences ? o->cu_seqlens_k : NULL};
 }
 
 int problem_make(const struct options *o, struct problem *p, struct message *why) {
@@ -334,8 +350,9 @@ static int take_loaded(const struct options *o, struct problem *p, const char *n
         snprintf(how, sizeof how, "it differs by %.3g from the reference (%.3g would pass)", f.err, f.bound);
     if (f.verdict == VERDICT_WRONG || f.verdict == VERDICT_NAN || f.verdict == VERDICT_UNWRITTEN)
         return fail(why,
-                    "%s/%s.npy is not the answer to q, k, v there: %s. Was it made with the same --causal "
-                    "and --scale? "
+                    "%s/%s.npy is not the answer to q, k, v there: %s. Was it made with the same --causal"
+                    ", --scale, "
+                    "--window and --seqlens? "
                     "Give them, or remove the file: it is computed then.",
                     o->load, name, how);
     return 1;

@@ -40,12 +40,12 @@ double problem_bytes(const struct attention *a);
 int problem_fits(const struct attention *a, struct message *why);
 
 // What the options say of the case: shape, scale, mask and type, no tensors. (With --load, the files say
-// more.)
+// more.) Of packed sequences it points into the options.
 struct attention problem_shape(const struct options *options);
 
 // Makes the case that the options describe: inputs generated, or loaded with the shape taken from the
-// files. The reference is not computed yet. Returns 0, or -1 with a sentence (bad file, shapes that
-// disagree, no memory).
+// files. Packed sequences stay in the options, which have to live as long. The reference is not computed yet.
+// Returns 0, or -1 with a sentence (bad file, shapes that disagree, no memory).
 int problem_make(const struct options *options, struct problem *problem, struct message *why);
 
 // Chooses the rows and computes (or loads) their reference. Returns 0, or -1 with a sentence: no memory, or a

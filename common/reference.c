@@ -26,8 +26,22 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+// Keys that a row sees, at most; in packed sequences on average, as they are of all lengths.
+static double keys_of_row(const struct attention *a) {
+    double width = INFINITY, pairs = 0;
+    int right = a->causal ? 0 : a->window_right;
+    if (a->window && a->window_left != NO_LIMIT && right != NO_LIMIT)
+        width = (double)a->window_left + right + 1;
+    if (a->sequences == 0 || a->seqlen_q == 0) return fmin(a->seqlen_k, width);
+    for (int n = 0; n < a->sequences; ++n) {
+        struct sequence s = sequence_at(a, n);
+        pairs += s.seqlen_q * fmin(s.seqlen_k, width);
+    }
+    return pairs / a->seqlen_q;
+}
+
 // Cost of one row, in multiply-adds of one of its two products.
-static double row_cost(const struct attention *a) { return (double)a->head_dim * (a->seqlen_k + 64.0); }
+static double row_cost(const struct attention *a) { return (double)a->head_dim * (keys_of_row(a) + 64.0); }
 
 int rows_choose(const struct attention *a, double budget, struct rows *rows) {
     memset(rows, 0, sizeof *rows);
@@ -66,9 +80,8 @@ void rows_free(struct rows *rows) {
 struct head {
     float *k;                // [seqlen_k / LANES][head_dim][LANES]: LANES keys side by side
     float *v;                // [seqlen_k][columns], columns = head_dim rounded up to LANES
-    float *k_norm, *v_max;   // [seqlen_k]: the largest norm of a row of K, the largest |element| of V so far
+    float *k_norm, *v_max;   // [seqlen_k]: the norm of a row of K, the largest |element| of a row of V
     int64_t batch, kv_head;  // what is in there now; batch -1: nothing
-    int v_nonzero;
 };
 
 static const void *row_of(struct tensor t, int64_t batch, int64_t head, int64_t i, size_t element_bytes) {
@@ -94,21 +107,24 @@ static void unpack_head(const struct attention *a, int64_t batch, int64_t kv_hea
                         float *row) {
     if (h->batch == batch && h->kv_head == kv_head) return;
     int64_t columns = round_up(a->head_dim, LANES);
-    h->batch = batch, h->kv_head = kv_head, h->v_nonzero = 0;
-    float k_norm = 0, v_max = 0;
+    h->batch = batch, h->kv_head = kv_head;
     for (int64_t j = 0; j < a->seqlen_k; ++j) {
         unpack_row(a, a->k, batch, kv_head, j, row);
         float *lane = h->k + j / LANES * LANES * a->head_dim + j % LANES;
         for (int64_t c = 0; c < a->head_dim; ++c) lane[c * LANES] = row[c];
-        float *v = h->v + j * columns;
+        float *v = h->v + j * columns, v_max = 0;
         unpack_row(a, a->v, batch, kv_head, j, v);
-        for (int c = 0; c < a->head_dim; ++c) {
-            h->v_nonzero |= v[c] != 0;
+        for (int c = 0; c < a->head_dim; ++c)
             if (isfinite(v[c])) v_max = fmaxf(v_max, fabsf(v[c]));
-        }
-        h->k_norm[j] = k_norm = fmaxf(k_norm, norm(row, a->head_dim));
+        h->k_norm[j] = norm(row, a->head_dim);
         h->v_max[j] = v_max;
     }
+}
+
+static float largest(const float *values, struct span keys) {
+    float largest = 0;
+    for (int j = keys.first; j < keys.end; ++j) largest = fmaxf(largest, values[j]);
+    return largest;
 }
 
 // The two products of one row, in double and in fp32. One text for both: only the type of the sums differs.
@@ -181,17 +197,32 @@ struct forward {
     int *signal;  // one per worker
 };
 
-static void exact_row(const struct attention *a, struct scratch *w, int64_t n, double *o, double *lse,
-                      double *largest_score) {
-    dots_double(w->x, w->head.k, a->head_dim, n, w->s);
-    double max = -INFINITY, sum = 0, largest = 0;
+// The keys that one row sees, in scratch memory. Scores are worked out from `k` on, where a group of LANES
+// begins: `before` of them belong to keys that it does not see.
+struct seen {
+    const float *k, *v;
+    int64_t before, n;
+};
+
+static struct seen seen_in(const struct attention *a, const struct head *h, struct span keys) {
+    struct seen seen = {.before = keys.first % LANES, .n = keys.end - keys.first};
+    seen.k = h->k + (keys.first - seen.before) * a->head_dim;
+    seen.v = h->v + keys.first * round_up(a->head_dim, LANES);
+    return seen;
+}
+
+static void exact_row(const struct attention *a, struct scratch *w, const struct seen *seen, double *o,
+                      double *lse, double *largest_score) {
+    int64_t n = seen->n;
+    dots_double(w->x, seen->k, a->head_dim, seen->before + n, w->s);
+    double max = -INFINITY, sum = 0, largest = 0, *s = w->s + seen->before;
     for (int64_t j = 0; j < n; ++j) {
-        w->s[j] *= (double)a->scale;
-        if (isfinite(w->s[j])) largest = fmax(largest, fabs(w->s[j]));
-        if (w->s[j] > max) max = w->s[j];  // a NaN is passed over here and comes back through exp below
+        s[j] *= (double)a->scale;
+        if (isfinite(s[j])) largest = fmax(largest, fabs(s[j]));
+        if (s[j] > max) max = s[j];  // a NaN is passed over here and comes back through exp below
     }
-    for (int64_t j = 0; j < n; ++j) sum += w->s[j] = exp(w->s[j] - max);
-    weighted_double(w->s, w->head.v, a->head_dim, n, w->o);
+    for (int64_t j = 0; j < n; ++j) sum += s[j] = exp(s[j] - max);
+    weighted_double(s, seen->v, a->head_dim, n, w->o);
     for (int c = 0; c < a->head_dim; ++c) o[c] = w->o[c] / sum;
     *lse = max + log(sum);
     *largest_score = largest;
@@ -202,10 +233,12 @@ static enum dtype score_type(const struct attention *a, double largest_score) {
     return dtype_bytes(a->dtype) == 1 || largest_score > dtype_max_finite(a->dtype) ? DTYPE_FP32 : a->dtype;
 }
 
-static struct row_facts facts_of(const struct attention *a, const struct scratch *w, int64_t n,
+static struct row_facts facts_of(const struct attention *a, const struct scratch *w, struct span keys,
                                  double largest_score) {
-    double v = (double)w->head.v_max[n - 1], u = dtype_unit_roundoff(a->dtype), sums = (double)n * 0x1p-24;
-    double product = fabs((double)a->scale) * (double)norm(w->x, a->head_dim) * (double)w->head.k_norm[n - 1];
+    int64_t n = keys.end - keys.first;
+    double v = (double)largest(w->head.v_max, keys), k = (double)largest(w->head.k_norm, keys);
+    double u = dtype_unit_roundoff(a->dtype), sums = (double)n * 0x1p-24;
+    double product = fabs((double)a->scale) * (double)norm(w->x, a->head_dim) * k;
     double score_error = (a->head_dim + 4) * 0x1p-24 * product +
                          dtype_unit_roundoff(score_type(a, largest_score)) * largest_score;
     double p_scale = dtype_bytes(a->dtype) == 1 ? 256 : 1;
@@ -218,21 +251,20 @@ static struct row_facts facts_of(const struct attention *a, const struct scratch
         .lse = {.scale = largest_score, .worst = score_error + sums, .sums = fmax(product, 1)}};
 }
 
-static void plain_row(const struct attention *a, struct scratch *w, int64_t n, double largest_score,
-                      double *o, double *lse) {
+static void plain_row(const struct attention *a, struct scratch *w, const struct seen *seen,
+                      double largest_score, double *o, double *lse) {
     enum dtype dtype = a->dtype, score_dtype = score_type(a, largest_score);
     int is_8_bit = dtype_bytes(dtype) == 1;
-    dots_float(w->x, w->head.k, a->head_dim, n, w->plain_s);
-    float max = -INFINITY, sum = 0;
+    int64_t n = seen->n;
+    dots_float(w->x, seen->k, a->head_dim, seen->before + n, w->plain_s);
+    float max = -INFINITY, sum = 0, *s = w->plain_s + seen->before;
     for (int64_t j = 0; j < n; ++j) {
-        float s = w->plain_s[j] * a->scale;
-        w->plain_s[j] = s = (float)number_round(score_dtype, s);
-        if (s > max) max = s;
+        s[j] = (float)number_round(score_dtype, s[j] * a->scale);
+        if (s[j] > max) max = s[j];
     }
-    for (int64_t j = 0; j < n; ++j) sum += w->plain_s[j] = expf(w->plain_s[j] - max);
-    for (int64_t j = 0; j < n; ++j)
-        w->plain_s[j] = (float)number_round(dtype, is_8_bit ? w->plain_s[j] * 256 : w->plain_s[j] / sum);
-    weighted_float(w->plain_s, w->head.v, a->head_dim, n, w->plain_o);
+    for (int64_t j = 0; j < n; ++j) sum += s[j] = expf(s[j] - max);
+    for (int64_t j = 0; j < n; ++j) s[j] = (float)number_round(dtype, is_8_bit ? s[j] * 256 : s[j] / sum);
+    weighted_float(s, seen->v, a->head_dim, n, w->plain_o);
     for (int c = 0; c < a->head_dim; ++c)
         o[c] = number_round(dtype, is_8_bit ? w->plain_o[c] / (256 * sum) : w->plain_o[c]);
     *lse = max + logf(sum);
@@ -246,20 +278,21 @@ static void forward_chunk(void *context, int64_t chunk, int worker) {
         int64_t row = rows_at(f->rows, r), i = row % a->seqlen_q;
         int64_t head = row / a->seqlen_q % a->heads, batch = row / a->seqlen_q / a->heads;
         double *o = f->out->o + r * a->head_dim, *plain_o = f->out->plain_o + r * a->head_dim;
-        int64_t n = visible_keys(a, i);
-        if (n == 0) {
+        struct span keys = visible_range(a, i);
+        if (keys.first == keys.end) {
             for (int c = 0; c < a->head_dim; ++c) o[c] = plain_o[c] = 0;
             f->out->lse[r] = f->out->plain_lse[r] = -INFINITY;
             f->out->facts[r] = (struct row_facts){.keys = 0};
             continue;
         }
         unpack_head(a, batch, kv_head_of(a, (int)head), &w->head, w->row);
-        f->signal[worker] |= w->head.v_nonzero;
+        f->signal[worker] |= largest(w->head.v_max, keys) > 0;
         unpack_row(a, a->q, batch, head, i, w->x);
         double largest_score;
-        exact_row(a, w, n, o, &f->out->lse[r], &largest_score);
-        plain_row(a, w, n, largest_score, plain_o, &f->out->plain_lse[r]);
-        f->out->facts[r] = facts_of(a, w, n, largest_score);
+        struct seen seen = seen_in(a, &w->head, keys);
+        exact_row(a, w, &seen, o, &f->out->lse[r], &largest_score);
+        plain_row(a, w, &seen, largest_score, plain_o, &f->out->plain_lse[r]);
+        f->out->facts[r] = facts_of(a, w, keys, largest_score);
     }
 }
 
@@ -356,19 +389,22 @@ static void backward_query(void *context, int64_t row, int worker) {
     const struct attention *a = b->a;
     size_t bytes = dtype_bytes(a->dtype);
     int64_t i = row % a->seqlen_q, head = row / a->seqlen_q % a->heads, batch = row / a->seqlen_q / a->heads;
-    int64_t kv_head = kv_head_of(a, (int)head), n = visible_keys(a, i);
+    int64_t kv_head = kv_head_of(a, (int)head);
+    struct span keys = visible_range(a, i);
+    int sees = keys.first < keys.end;
     double *dq = b->dq + row * a->head_dim, max = -INFINITY, sum = 0, delta = 0;
     for (int c = 0; c < a->head_dim; ++c) dq[c] = 0;
     const void *q = row_of(a->q, batch, head, i, bytes), *d_o = row_of(b->d_o, batch, head, i, bytes);
-    for (int64_t j = 0; j < n; ++j) max = fmax(max, score(a, q, row_of(a->k, batch, kv_head, j, bytes)));
-    for (int64_t j = 0; j < n; ++j) {
+    for (int64_t j = keys.first; j < keys.end; ++j)
+        max = fmax(max, score(a, q, row_of(a->k, batch, kv_head, j, bytes)));
+    for (int64_t j = keys.first; j < keys.end; ++j) {
         double e = exp(score(a, q, row_of(a->k, batch, kv_head, j, bytes)) - max);
         sum += e;
         delta += e * dot_rows(a, d_o, row_of(a->v, batch, kv_head, j, bytes));
     }
-    b->lse[row] = n ? max + log(sum) : -INFINITY;
-    b->delta[row] = delta = n ? delta / sum : 0;
-    for (int64_t j = 0; j < n; ++j) {
+    b->lse[row] = sees ? max + log(sum) : -INFINITY;
+    b->delta[row] = delta = sees ? delta / sum : 0;
+    for (int64_t j = keys.first; j < keys.end; ++j) {
         const void *k = row_of(a->k, batch, kv_head, j, bytes);
         double p = exp(score(a, q, k) - b->lse[row]);
         double dp = dot_rows(a, d_o, row_of(a->v, batch, kv_head, j, bytes));
@@ -387,9 +423,11 @@ static void backward_key(void *context, int64_t row, int worker) {
     for (int c = 0; c < a->head_dim; ++c) dk[c] = dv[c] = 0;
     const void *k = row_of(a->k, batch, kv_head, j, bytes), *v = row_of(a->v, batch, kv_head, j, bytes);
     int64_t group = a->heads / a->kv_heads;
+    struct sequence s = sequence_at(a, a->sequences ? sequence_of(a->cu_seqlens_k, a->sequences, j) : 0);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        for (int64_t i = 0; i < a->seqlen_q; ++i) {
-            if (j >= visible_keys(a, i)) continue;
+        for (int64_t i = s.first_query; i < s.first_query + s.seqlen_q; ++i) {
+            struct span keys = visible_range(a, i);
+            if (j < keys.first || j >= keys.end) continue;
             int64_t query = (batch * a->heads + head) * a->seqlen_q + i;
             const void *q = row_of(a->q, batch, head, i, bytes), *d_o = row_of(b->d_o, batch, head, i, bytes);
             double p = exp(score(a, q, k) - b->lse[query]);

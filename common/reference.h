@@ -5,7 +5,8 @@
 // section 1.2). Its error against the reference is the yardstick of compare.h; no tolerance in this
 // repository is a number someone picked.
 //
-// `a` holds host pointers in this file: the host's mirror of what a kernel gets, of any strides.
+// `a` holds host pointers in this file, cu_seqlens included: the host's mirror of what a kernel gets, of any
+// strides. A row sees what visible_range of attention.h says; of nothing else do its values depend.
 #ifndef REFERENCE_H
 #define REFERENCE_H
 
@@ -50,7 +51,7 @@ struct reference {
     double *plain_lse;
     struct row_facts *facts;  // [rows.count]
     double largest_score;     // of all examined rows
-    int has_signal;  // some examined query sees a key whose head of V is not all zero: then O is not all zero
+    int has_signal;           // some examined query sees a V that is not zero: then O is not all zero
 };
 
 // Bytes of memory that the forward pass takes at least, with one thread at work, on the rows that

@@ -70,11 +70,36 @@ static void layout_text(const struct options *o, char text[32]) {
                  layout_name(l[3]));
 }
 
+static int smallest_step(const int *sums, int count) {
+    int least = INT32_MAX;
+    for (int i = 0; i < count; ++i) least = sums[i + 1] - sums[i] < least ? sums[i + 1] - sums[i] : least;
+    return least;
+}
+static int largest_step(const int *sums, int count) {
+    int most = 0;
+    for (int i = 0; i < count; ++i) most = sums[i + 1] - sums[i] > most ? sums[i + 1] - sums[i] : most;
+    return most;
+}
+
+// "317 queries in 3 sequences of 0 to 300"
+static void print_packed(FILE *out, const char *what, const int *cu_seqlens, int sequences) {
+    fprintf(out, "%d %s in %d sequence%s of %d to %d", cu_seqlens[sequences], what, sequences,
+            sequences == 1 ? "" : "s", smallest_step(cu_seqlens, sequences),
+            largest_step(cu_seqlens, sequences));
+}
+
+static void mask_text(const struct attention *a, char text[64]) {
+    int length = snprintf(text, 64, "%s", a->causal ? "causal" : "full");
+    if (a->window)
+        snprintf(text + length, 64 - (size_t)length, ", window %d,%d", a->window_left, a->window_right);
+}
+
 void report_print_configuration(FILE *out, const struct report *r) {
     const struct attention *a = &r->shape;
     const struct options *o = r->options;
-    char layout[32], inputs[160];
+    char layout[32], inputs[160], mask[64];
     layout_text(o, layout);
+    mask_text(a, mask);
     if (o->load)
         snprintf(inputs, sizeof inputs, "from %.100s", o->load);
     else
@@ -83,11 +108,14 @@ void report_print_configuration(FILE *out, const struct report *r) {
     fprintf(out, "batch %d, heads %d, kv-heads %d, ", a->batch, a->heads, a->kv_heads);
     if (o->sweep)
         fprintf(out, "seqlen swept");
-    else
+    else if (o->sequences > 0) {
+        print_packed(out, "queries", o->cu_seqlens_q, o->sequences);
+        fputs(", ", out);
+        print_packed(out, "keys", o->cu_seqlens_k, o->sequences);
+    } else
         fprintf(out, "seqlen-q %d, seqlen-k %d", a->seqlen_q, a->seqlen_k);
     fprintf(out, ", dim %d, %s, %s, scale %.6g, layout %s, inputs %s; %s backend: %s", a->head_dim,
-            dtype_name(a->dtype), a->causal ? "causal" : "full", a->scale, layout, inputs,
-            ON_CPU ? "cpu" : "gpu", r->device->name);
+            dtype_name(a->dtype), mask, a->scale, layout, inputs, ON_CPU ? "cpu" : "gpu", r->device->name);
     if (!ON_CPU)
         fprintf(out, " (compute capability %d.%d, %d SMs)", r->device->major, r->device->minor,
                 r->device->multiprocessors);
@@ -272,6 +300,14 @@ int report_write_json(FILE *out, const struct report *report) {
             a->kv_heads);
     if (!o->sweep) fprintf(out, ", \"seqlen_q\": %d, \"seqlen_k\": %d", a->seqlen_q, a->seqlen_k);
     fprintf(out, ", \"head_dim\": %d, \"causal\": %s", a->head_dim, a->causal ? "true" : "false");
+    if (a->window) fprintf(out, ", \"window\": [%d, %d]", a->window_left, a->window_right);
+    if (o->sequences > 0)
+        fprintf(out,
+                ", \"sequences\": %d, \"shortest_q\": %d, \"longest_q\": %d, \"shortest_k\": %d, "
+                "\"longest_k\": %d",
+                o->sequences, smallest_step(o->cu_seqlens_q, o->sequences),
+                largest_step(o->cu_seqlens_q, o->sequences), smallest_step(o->cu_seqlens_k, o->sequences),
+                largest_step(o->cu_seqlens_k, o->sequences));
     json_text(out, "dtype", dtype_name(a->dtype));
     json_text(out, "layout", layout);
     json_number(out, "scale", a->scale);
