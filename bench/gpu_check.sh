@@ -28,7 +28,8 @@ done
 if python3 -c 'import torch' 2>/dev/null; then
     # A kernel on tensor cores is compared; of the others one shape tells enough.
     lines=70 step peers python3 bench/peers.py --lab lab01_naive:cublas --lab lab04_fa2:pipelined \
-        --seqlen 512,1024,2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/forward.csv"
+        --lab lab05_causal:balanced --seqlen 512,1024,2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/forward.csv"
+    lines=40 step packed python3 bench/packed.py --csv "$out/packed.csv"
 fi
 [ -z "$failed" ] || { echo "FAILED:$failed"; exit 1; }
 echo "all steps passed"

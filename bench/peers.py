@@ -98,6 +98,24 @@ def time_lab(build, lab, kernels, shape, causal):
     return [(it["kernel"], it.get("ms"), it["verdict"]) for it in result["kernels"] if it["ran"]]
 
 
+def about_this_gpu():
+    """What every row of a CSV says of the machine and the code, and a tensor of twice the L2 cache's size."""
+    flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, device="cuda", dtype=torch.uint8)
+    commit = os.environ.get("COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True,
+                                                        text=True).stdout.strip()
+    about = dict(gpu=torch.cuda.get_device_name(), date=datetime.date.today().isoformat(), commit=commit,
+                 torch=torch.__version__, cudnn=torch.backends.cudnn.version())
+    print(" ".join(f"{key} {value}" for key, value in about.items()))
+    return about, flush
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def numbers(text):
     return [int(it) for it in text.split(",")]
 
@@ -115,13 +133,7 @@ def main():
     parser.add_argument("--csv", help="file to write")
     arguments = parser.parse_args()
 
-    gpu = torch.cuda.get_device_name()
-    flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, device="cuda", dtype=torch.uint8)
-    commit = os.environ.get("COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True,
-                                                        text=True).stdout.strip()
-    about = dict(gpu=gpu, date=datetime.date.today().isoformat(), commit=commit, torch=torch.__version__,
-                 cudnn=torch.backends.cudnn.version())
-    print(" ".join(f"{key} {value}" for key, value in about.items()))
+    about, flush = about_this_gpu()
     rows = []
     for dim in arguments.dim:
         for causal in (False, True) if arguments.causal else (False,):
@@ -145,10 +157,7 @@ def main():
                                      seqlen=seqlen, dim=dim, causal=int(causal), dtype="fp16", ms=f"{ms or 0:.4f}",
                                      tflops=f"{rate:.2f}", verdict=verdict))
     if arguments.csv:
-        with open(arguments.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(arguments.csv, rows)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ constexpr int STRIPS = 2;                  // of a warp
 constexpr int ROWS = STRIPS * STRIP;       // queries of a warp
 constexpr int QUERIES = WARPS * ROWS;      // of a block
 template <int D> constexpr int KEYS = 64;  // in a tile of K or V
-template <> constexpr int KEYS<64> = 112;  // as many as there are registers for
+template <> constexpr int KEYS<64> = 128;
 constexpr float LOG2E = 1.44269504f;
 constexpr float LOWEST =
     -1e30f;                   // m before any key: below all scores, and finite, so that -inf - m is no NaN
@@ -433,8 +433,12 @@ static __device__ void next_tile(const struct attention *a, const struct work *w
     load_k_v<T, D>(a, w, t + 1, stages_smem);
 }
 
-// One tile: S = Q K^T, masked if EDGE; P; O += P V.
-template <class T, int D, bool EDGE>
+// Whether open tiles have code of their own, without the mask: faster at head_dim 128; at 64, registers lack
+// for it.
+template <int D> constexpr bool TWO_COPIES = D == 128;
+
+// One tile: S = Q K^T, masked if it is not open; P; O += P V.
+template <class T, int D, bool MASKS>
 static __device__ void compute_tile(const struct work *w, int t, float factor, uint32_t q_strips,
                                     uint32_t stages, float (*m_reg)[2], float (*l_reg)[2],
                                     float (*o_reg)[D / 8][4]) {
@@ -442,7 +446,7 @@ static __device__ void compute_tile(const struct work *w, int t, float factor, u
     uint32_t k_tile = stages + t % 2 * STAGE_BYTES<D>;
     float s_reg[STRIPS][K / 8][4] = {};
     multiply_q_k<T, D, K>(q_strips, k_tile, s_reg);
-    if (EDGE) mask<K>(w, key_of_tile<K>(w, t), s_reg);
+    if (MASKS && t >= w->open_tiles) mask<K>(w, key_of_tile<K>(w, t), s_reg);
     raise_maximum<D, K>(factor, s_reg, m_reg, l_reg, o_reg);
 #pragma unroll
     for (int n = 0; n < K / 16; n++) {
@@ -475,10 +479,11 @@ __global__ void __launch_bounds__(THREADS, 2) attention_tiles(struct attention a
     for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = LOWEST;
     for (int t = 0; t < w.tiles; t++) {
         next_tile<T, D>(&a, &w, t, stages_smem);
-        if (t < w.open_tiles) {
+        bool is_open = t < w.open_tiles;
+        if (TWO_COPIES<D> && is_open) {
             compute_tile<T, D, false>(&w, t, factor, q_strips, stages, m_reg, l_reg, o_reg);
         } else {
-            bool sees_some = STEP == MASKED || warp_sees<KEYS<D>>(&w, key_of_tile<KEYS<D>>(&w, t));
+            bool sees_some = STEP == MASKED || is_open || warp_sees<KEYS<D>>(&w, key_of_tile<KEYS<D>>(&w, t));
             if (__any_sync(ALL_LANES, sees_some))  // else the warp only helps loading
                 compute_tile<T, D, true>(&w, t, factor, q_strips, stages, m_reg, l_reg, o_reg);
         }
