@@ -6,7 +6,8 @@
 #                                          inputs and checks a fixed sample of rows. gpu backend only; counted as
 #                                          skipped where a kernel says that the GPU's memory is too small
 #
-# OPTIONS are a lab's own options, and say the whole shape; what they leave out is --batch 1 --heads 2 --dim 64. PROBE marks
+# OPTIONS are a lab's own options, and say the whole shape; what they leave out is --batch 1 --heads 2 --dim 64 (and, without
+# --causal, --full). Only labs with the feature run a case with --window or --seqlens. PROBE marks
 # the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault.
 # A new case is a line here and nothing else.
 
@@ -128,6 +129,75 @@ lab_case(scale_minus_6 PROBE --seqlen-q 10 --seqlen-k 40 --scale -6)  # the larg
 lab_case(scale_3 PROBE --seqlen 20 --dim 16 --scale 3)
 lab_case(seed7 --seqlen 65 --dim 24 --causal --seed 7)
 
+# Sliding windows, for labs that have them (LAB_FEATURES): L keys to the left and R to the right of where a query stands, which is
+# key i + seqlen_k - seqlen_q, and that one itself. Tiles of keys are 64 or 128 long.
+lab_case(window_0_0 PROBE --seqlen 70 --window 0,0 --heads 1 --dim 16)  # o = v
+lab_case(window_3_2 PROBE --seqlen-q 20 --seqlen-k 90 --window 3,2 --dim 16)
+lab_case(window_63_0 --seqlen 200 --window 63,0 --heads 1 --dim 16)
+lab_case(window_64_64 --seqlen 260 --window 64,64 --heads 1 --dim 16)
+lab_case(window_63_64 --seqlen-q 70 --seqlen-k 300 --window 63,64 --heads 1 --dim 32)
+lab_case(window_100_30 PROBE --seqlen 300 --window 100,30 --heads 1 --dim 16)
+lab_case(window_left --seqlen-q 150 --seqlen-k 200 --window 40,-1 --heads 1 --dim 16)
+lab_case(window_right PROBE --seqlen-q 200 --seqlen-k 150 --window -1,7 --heads 1 --dim 16)
+lab_case(window_right_0 --seqlen-q 40 --seqlen-k 100 --window -1,0 --dim 16)  # what --causal is
+lab_case(window_causal PROBE --seqlen 300 --window 70 --causal --heads 1 --dim 16)
+lab_case(window_causal_0 --seqlen-q 20 --seqlen-k 70 --window 0 --causal --heads 1 --dim 16)
+lab_case(window_causal_right --seqlen 90 --window 20,9 --causal --dim 24)  # nobody looks ahead all the same
+lab_case(window_gqa_6_2 PROBE --batch 2 --heads 6 --kv-heads 2 --seqlen-q 19 --seqlen-k 33 --window 9,1 --dim 16)
+lab_case(window_dim128 --seqlen-q 70 --seqlen-k 210 --window 66,10 --heads 1 --dim 128)
+lab_case(window_bshd --batch 2 --heads 3 --seqlen 40 --window 6,3 --dim 24 --layout bshd)
+lab_case(window_beyond --seqlen-q 50 --seqlen-k 80 --window 2000000000,2147483647 --dim 16)  # everybody sees all
+lab_case(window_beyond_causal --seqlen 80 --window 2147483647 --causal --dim 16)
+lab_case(window_before_all PROBE --seqlen-q 200 --seqlen-k 20 --window 5,10 --heads 1 --dim 16)  # rows 0 ... 169 see no key
+lab_case(window_before_all_causal --seqlen-q 150 --seqlen-k 70 --window 30 --causal --heads 1 --dim 16)
+lab_case(window_no_keys --seqlen-q 9 --seqlen-k 0 --window 4,4 --dim 16)
+lab_case(window_zero_q PROBE --seqlen-q 70 --seqlen-k 200 --window 65,3 --heads 1 --dim 8 --inputs zero-q)  # lse = ln(keys seen)
+lab_case(window_one_hot --seqlen-q 33 --seqlen-k 150 --window 40,20 --heads 1 --dim 64 --inputs one-hot)
+lab_case(window_rising PROBE --seqlen 150 --window 70,3 --heads 1 --dim 32 --inputs rising)
+lab_case(window_falling --seqlen 150 --window 70,3 --heads 1 --dim 32 --inputs falling)
+lab_case(window_low PROBE --seqlen 140 --window 10,2 --heads 1 --dim 32 --inputs low)
+lab_case(window_nan PROBE --seqlen 70 --window 20,4 --dim 16 --inputs nan)  # the last key's NaN reaches the last five rows
+lab_case(window_nan_v PROBE --seqlen 130 --window 9,9 --heads 1 --dim 16 --inputs nan-v)  # and the middle one's 19 rows
+lab_case(window_nan_v_causal --seqlen 130 --window 9 --causal --heads 1 --dim 16 --inputs nan-v)
+
+# Packed sequences, for labs that take them: lengths around tiles of 64 and 128, and none at all. Layout bshd unless it says so.
+lab_case(packed PROBE --seqlens 17,0,70 --dim 16)
+lab_case(packed_causal PROBE --seqlens 65,0,1,130 --causal --heads 1 --dim 16)
+lab_case(packed_tiles --seqlens 63,64,65,128,129 --heads 1 --dim 16)
+lab_case(packed_tiles_causal --seqlens 129,128,1,64,63 --causal --heads 1 --dim 16)
+lab_case(packed_300 --seqlens 0,300,17 --causal --heads 1 --dim 16)
+lab_case(packed_one --seqlens 70 --dim 32)
+lab_case(packed_one_causal --seqlens-q 20 --seqlens-k 90 --causal --dim 32)
+lab_case(packed_ones PROBE --seqlens 1,1,1,1,1 --dim 8)  # o = v
+lab_case(packed_q_and_k PROBE --seqlens-q 5,40,1,9 --seqlens-k 70,3,129,9 --causal --heads 1 --dim 16)  # offsets of its own each
+lab_case(packed_q_and_k_full --seqlens-q 70,3,129,9 --seqlens-k 5,40,1,9 --heads 1 --dim 16)
+lab_case(packed_no_q --seqlens-q 0,7,0 --seqlens-k 9,20,5 --dim 16)
+lab_case(packed_no_k PROBE --seqlens-q 9,20,5 --seqlens-k 0,7,0 --causal --dim 16)  # o = 0, lse = -inf
+lab_case(packed_all_empty --seqlens 0,0,0 --dim 16)
+lab_case(packed_all_without_keys --seqlens-q 3,70 --seqlens-k 0,0 --dim 16)
+lab_case(packed_all_without_queries --seqlens-q 0,0 --seqlens-k 3,70 --dim 16)
+string(REPEAT "3,1,0,2," 49 tiny)
+lab_case(packed_200 --seqlens ${tiny}1,1,1,4 --heads 1 --dim 8)
+lab_case(packed_200_causal PROBE --seqlens ${tiny}0,5,0,70 --causal --heads 1 --dim 8)
+# Shapes at which FlashAttention, ROCm's and FlashInfer have failed, scaled down.
+lab_case(packed_empty_first_and_last --seqlens-q 0,60,42,0 --seqlens-k 127,87,42,154 --heads 4 --kv-heads 1 --dim 16)
+lab_case(packed_one_key_each PROBE --seqlens-q 76,34,146 --seqlens-k 1,1,1 --causal --heads 1 --dim 32)  # the last query sees it
+lab_case(packed_one_query_each --seqlens-q 0,1,0,1 --seqlens-k 0,3,0,5 --heads 9 --kv-heads 3 --dim 64)
+lab_case(packed_one_query_each_causal PROBE --seqlens-q 0,1,0,1 --seqlens-k 0,3,0,5 --causal --heads 9 --kv-heads 3 --dim 16)
+lab_case(packed_second_of_other_length PROBE --seqlens-q 3,5 --seqlens-k 8,2 --dim 16)  # keys do not begin where queries do
+lab_case(packed_gqa_6_2 PROBE --seqlens-q 19,2,0,30 --seqlens-k 7,40,3,30 --causal --heads 6 --kv-heads 2 --dim 16)
+lab_case(packed_gqa_9_3_bhsd --seqlens 19,2,0,30 --heads 9 --kv-heads 3 --dim 24 --layout bhsd)
+lab_case(packed_bhsd PROBE --seqlens-q 5,40,1,9 --seqlens-k 20,3,70,9 --causal --dim 16 --layout bhsd)
+lab_case(packed_mixed_layouts --seqlens-q 5,40,9 --seqlens-k 20,3,9 --dim 24 --layout bshd,bhsd,bshd,bhsd)
+lab_case(packed_dim128 --seqlens 30,0,99 --causal --heads 1 --dim 128)
+lab_case(packed_window PROBE --seqlens 70,9,150 --window 20,3 --heads 1 --dim 16)
+lab_case(packed_window_causal PROBE --seqlens-q 9,70,20 --seqlens-k 130,40,20 --window 30 --causal --heads 1 --dim 16)
+lab_case(packed_zero_q PROBE --seqlens 65,9,30 --causal --heads 1 --dim 8 --inputs zero-q)  # lse = ln(keys seen)
+lab_case(packed_one_hot --seqlens 40,9,66 --causal --dim 64 --heads 1 --inputs one-hot)  # a key of its own sequence
+lab_case(packed_huge --seqlens 40,9,66 --dim 32 --heads 1 --inputs huge)
+lab_case(packed_nan PROBE --seqlens 40,9,20 --causal --dim 16 --inputs nan)  # the very last key's NaN reaches the very last row
+lab_case(packed_nan_v PROBE --seqlens 40,9,20 --dim 16 --inputs nan-v)  # and one in the last sequence that sequence alone
+
 # ---- gpu only ----------------------------------------------------------------------------------------------------------
 gpu_case(n1024 --seqlen 1024 --heads 4)
 gpu_case(n1023_causal --seqlen 1023 --heads 4 --dim 128 --causal)
@@ -142,4 +212,9 @@ gpu_case(heads_70000 --batch 1000 --heads 70 --seqlen 5 --dim 24)  # more than 6
 gpu_case(batch_70000 --batch 70000 --heads 1 --seqlen 4 --dim 8 --causal)
 gpu_case(heads_65536 --heads 65536 --seqlen 10 --dim 16)
 gpu_case(scores_over_2_31 --heads 9 --seqlen 16384 --dim 8)  # batch * heads * N * N is beyond 32 bits
+gpu_case(window_4099 --seqlen-q 4099 --seqlen-k 8200 --window 1000,30 --heads 6 --kv-heads 2 --dim 128)
+gpu_case(window_8192_causal --seqlen 8192 --window 512 --causal --heads 2 --dim 64)
+gpu_case(packed_mixed --seqlens 17,0,4099,1,2048,300,129 --causal --heads 8 --kv-heads 2 --dim 128)
+gpu_case(packed_1000 --seqlens-q ${tiny}${tiny}${tiny}${tiny}${tiny}900 --seqlens-k ${tiny}${tiny}${tiny}${tiny}${tiny}3000 --heads 5 --dim 72)
+gpu_case(packed_window_4099 --seqlens-q 4099,300,0,77 --seqlens-k 8200,300,9,1000 --window 200,10 --heads 2 --dim 64)
 gpu_case(n50000 --seqlen 50000 --heads 1 --dim 64 --causal)  # and N * N alone is

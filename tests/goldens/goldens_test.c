@@ -87,8 +87,33 @@ static struct tensor view(const struct npy *array) {
     return (struct tensor){array->data, heads * tokens * dim, tokens * dim, dim};
 }
 
+// "3,0,5": the prefix sums of these lengths; returns how many they are, 0 for "-".
+static int prefix_sums(const char *lengths, int *sums, int room) {
+    int n = 0;
+    char *end;
+    sums[0] = 0;
+    if (strcmp(lengths, "-") == 0) return 0;
+    for (;; lengths = end + 1) {
+        if (++n == room) stop("goldens.txt has more sequences than there is room for");
+        sums[n] = sums[n - 1] + (int)strtol(lengths, &end, 10);
+        if (*end == '\0') return n;
+        if (*end != ',' || end == lengths) stop("goldens.txt has lengths that are not: 3,0,5");
+    }
+}
+
+// A line of goldens.txt.
+struct line {
+    char name[64];
+    int causal, left, right;
+    float scale;
+    char seqlens_q[64], seqlens_k[64];
+};
+
 // Returns how many values were compared.
-static int64_t check_case(const char *folder, const char *name, int causal, float scale) {
+static int64_t check_case(const char *folder, const struct line *line) {
+    enum { ROOM = 20 };
+    int cu_q[ROOM], cu_k[ROOM];
+    const char *name = line->name;
     struct npy q = read_golden(folder, name, "q", DTYPE_FP16), k = read_golden(folder, name, "k", DTYPE_FP16);
     struct npy v = read_golden(folder, name, "v", DTYPE_FP16),
                d_o = read_golden(folder, name, "do", DTYPE_FP16);
@@ -108,10 +133,20 @@ static int64_t check_case(const char *folder, const char *name, int causal, floa
         .seqlen_q = (int)q.shape[2],
         .seqlen_k = (int)k.shape[2],
         .head_dim = (int)q.shape[3],
-        .scale = scale,
-        .causal = causal,
+        .scale = line->scale,
+        .causal = line->causal,
+        .window = line->left != NO_LIMIT || line->right != NO_LIMIT,
+        .window_left = line->left,
+        .window_right = line->right,
         .dtype = DTYPE_FP16,
+        .sequences = prefix_sums(line->seqlens_q, cu_q, ROOM),
+        .cu_seqlens_q = cu_q,
+        .cu_seqlens_k = cu_k,
     };
+    if (prefix_sums(line->seqlens_k, cu_k, ROOM) != a.sequences)
+        stop("goldens.txt has unequal lists of lengths");
+    if (a.sequences && (cu_q[a.sequences] != a.seqlen_q || cu_k[a.sequences] != a.seqlen_k))
+        stop("goldens.txt has lengths that do not add up to what the files hold");
     struct rows rows;
     struct reference reference;
     if (rows_choose(&a, REFERENCE_BUDGET, &rows) != 0 || reference_forward(&a, &rows, &reference) != 0)
@@ -141,18 +176,18 @@ static int64_t check_case(const char *folder, const char *name, int causal, floa
 
 int main(int argc, char **argv) {
     if (argc != 2) stop("usage: goldens_test FOLDER");
-    char path[4096], line[256], name[64];
+    char path[4096], text[256];
     snprintf(path, sizeof path, "%s/goldens.txt", argv[1]);
     FILE *list = fopen(path, "r");
     if (!list) stop("cannot read goldens.txt in the folder given");
     int64_t cases = 0, compared = 0;
-    while (fgets(line, sizeof line, list)) {
-        int causal;
-        float scale;
-        if (line[0] == '#') continue;
-        if (sscanf(line, "%63s %d %f", name, &causal, &scale) != 3)
-            stop("goldens.txt has a line that is not: name causal scale");
-        compared += check_case(argv[1], name, causal, scale);
+    while (fgets(text, sizeof text, list)) {
+        struct line line;
+        if (text[0] == '#') continue;
+        if (sscanf(text, "%63s %d %f %d %d %63s %63s", line.name, &line.causal, &line.scale, &line.left,
+                   &line.right, line.seqlens_q, line.seqlens_k) != 7)
+            stop("goldens.txt has a line that is not as its first line says");
+        compared += check_case(argv[1], &line);
         cases++;
     }
     fclose(list);

@@ -221,10 +221,71 @@ static void kinds(void) {
     EXPECT_NEAR(at(&m, 'k', 1, 1, 5, 3), inputs_normal(1, 1, 1, 1, 5, 3), 1e-6);
 }
 
+// The same element of a packed problem and of an ordinary one whose batch `batch` is that sequence.
+static void same_element(const struct memory *packed, int first, const struct memory *plain, int batch,
+                         int tokens, char which, int heads) {
+    int differ = 0;
+    for (int h = 0; h < heads; ++h)
+        for (int i = 0; i < tokens; ++i)
+            for (int c = 0; c < DIM; ++c) {
+                double x = at(packed, which, 0, h, first + i, c), y = at(plain, which, batch, h, i, c);
+                differ += !(x == y || (isnan(x) && isnan(y)));
+            }
+    EXPECT(differ == 0);
+}
+
+// Sequence s of a packed problem holds what batch s of an ordinary one of its lengths holds.
+static void packed_sequences(void) {
+    enum { SEQUENCES = 3 };
+    static const struct {
+        int cu_q[SEQUENCES + 1], cu_k[SEQUENCES + 1];
+    } lengths[] = {{{0, 7, 14, 21}, {0, 7, 14, 21}}, {{0, 5, 5, 18}, {0, 9, 17, 20}}};
+    static struct memory packed, plain;
+    for (int kind = 0; kind < INPUTS_COUNT; ++kind)
+        for (int n = 0; n < 2; ++n) {
+            const int *cu_q = lengths[n].cu_q, *cu_k = lengths[n].cu_k;
+            make(&packed, INPUTS_NORMAL, 1, DTYPE_FP16, LAYOUT_BSHD, 1);
+            packed.a.batch = 1, packed.a.seqlen_q = cu_q[SEQUENCES], packed.a.seqlen_k = cu_k[SEQUENCES];
+            packed.a.sequences = SEQUENCES, packed.a.cu_seqlens_q = cu_q, packed.a.cu_seqlens_k = cu_k;
+            inputs_fill((enum input_kind)kind, 3, &packed.a);
+            for (int s = 0; s < SEQUENCES; ++s) {
+                make(&plain, INPUTS_NORMAL, 1, DTYPE_FP16, LAYOUT_BSHD, 1);
+                plain.a.batch = SEQUENCES;
+                plain.a.seqlen_q = cu_q[s + 1] - cu_q[s], plain.a.seqlen_k = cu_k[s + 1] - cu_k[s];
+                plain.a.q = tensor_view(plain.q, LAYOUT_BHSD, HEADS, plain.a.seqlen_q, DIM);
+                plain.a.k = tensor_view(plain.k, LAYOUT_BHSD, KV_HEADS, plain.a.seqlen_k, DIM);
+                plain.a.v = tensor_view(plain.v, LAYOUT_BHSD, KV_HEADS, plain.a.seqlen_k, DIM);
+                inputs_fill((enum input_kind)kind, 3, &plain.a);
+                same_element(&packed, cu_q[s], &plain, s, plain.a.seqlen_q, 'q', HEADS);
+                same_element(&packed, cu_k[s], &plain, s, plain.a.seqlen_k, 'k', KV_HEADS);
+                same_element(&packed, cu_k[s], &plain, s, plain.a.seqlen_k, 'v', KV_HEADS);
+            }
+        }
+}
+
+// Under a window, too, a query of one-hot equals a key that it sees.
+static void one_hot_in_a_window(void) {
+    static struct memory m;
+    make(&m, INPUTS_NORMAL, 1, DTYPE_FP16, LAYOUT_BHSD, 0);
+    m.a.window = 1, m.a.window_left = 4, m.a.window_right = 2;
+    inputs_fill(INPUTS_ONE_HOT, 1, &m.a);
+    int last_wins = 0;
+    for (int i = 0; i < TOKENS; ++i) {
+        int best = 0, last = i + 2 < TOKENS ? i + 2 : TOKENS - 1;
+        for (int j = 1; j < TOKENS; ++j)
+            if (logit(&m, 1, 4, i, j) > logit(&m, 1, 4, i, best)) best = j;
+        EXPECT(logit(&m, 1, 4, i, best) == 64 && best >= i - 4 && best <= last);
+        last_wins += best == last;
+    }
+    EXPECT(last_wins > TOKENS / 3 && last_wins < TOKENS);
+}
+
 int main(void) {
     frozen();
     layouts();
     normal();
     kinds();
+    packed_sequences();
+    one_hot_in_a_window();
     return unit_end();
 }

@@ -19,6 +19,14 @@ static size_t q_bytes(const struct attention *a) { return (size_t)query_count(a)
 static size_t k_bytes(const struct attention *a) {
     return (size_t)a->batch * (size_t)a->kv_heads * (size_t)a->seqlen_k * (size_t)a->head_dim * 2;
 }
+// The prefix sums of a packed problem on the host, as the kernel finds them; static, of one problem at a
+// time.
+static const int *sums_on_host(const int *device, int sequences, int which) {
+    static int sums[2][100];
+    if (sequences == 0) return NULL;
+    to_host(sums[which], device, ((size_t)sequences + 1) * sizeof(int));
+    return sums[which];
+}
 static void *allocate(size_t bytes) {
     void *memory = malloc(bytes + 1);
     if (!memory) exit(LAB_USAGE);
@@ -36,6 +44,8 @@ static void right(struct attention a) {
     to_host(h.q.data, a.q.data, q_bytes(&a));
     to_host(h.k.data, a.k.data, k_bytes(&a));
     to_host(h.v.data, a.v.data, k_bytes(&a));
+    h.cu_seqlens_q = sums_on_host(a.cu_seqlens_q, a.sequences, 0);
+    h.cu_seqlens_k = sums_on_host(a.cu_seqlens_k, a.sequences, 1);
     if (rows_choose(&h, REFERENCE_BUDGET, &rows) != 0 || reference_forward(&h, &rows, &r) != 0)
         exit(LAB_USAGE);
     for (int64_t row = 0; row < rows.count; ++row) {
@@ -85,6 +95,15 @@ static void changes_v(struct attention a) {
     right(a);
     CUDA_CHECK(cudaMemset(a.v.data, 0x11, 1));
 }
+static void changes_lengths(struct attention a) {
+    int sum = 1;
+    right(a);
+    if (a.cu_seqlens_k) to_device((int *)a.cu_seqlens_k + 1, &sum, sizeof sum);
+}
+static void past_lengths(struct attention a) {
+    right(a);
+    if (a.cu_seqlens_q) CUDA_CHECK(cudaMemset((int *)a.cu_seqlens_q + a.sequences + 1, 0, 1));
+}
 static void unsteady(struct attention a) {
     float last;
     right(a);
@@ -108,7 +127,7 @@ static size_t workspace_of_scores(const struct attention *a) {
 static size_t workspace_too_large(const struct attention *a) { return (void)a, (size_t)1 << 50; }
 
 #define ANY                                                                                                  \
-    { 1u << DTYPE_FP16, 8, 128, 0 }
+    { 1u << DTYPE_FP16, 8, 128, 0, FEATURE_WINDOW | FEATURE_PACKED, 0 }
 static const struct kernel kernels[] = {
     {"right", "", right, NULL, ANY},
     {"needs_workspace", "", needs_workspace, workspace_1000, ANY},
@@ -126,7 +145,10 @@ static const struct kernel kernels[] = {
     {"unsteady", "", unsteady, NULL, ANY},
     {"too_large", "", right, workspace_too_large, ANY},
     {"keeps_scores", "", right, workspace_of_scores, ANY},
-    {"only_64", "", right, NULL, {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 64, 64, 0}},
+    {"only_64", "", right, NULL, {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 64, 64, 0, 0, 0}},
+    {"changes_lengths", "", changes_lengths, NULL, ANY},
+    {"past_lengths", "", past_lengths, NULL, ANY},
+    {"small_scores", "", right, NULL, {1u << DTYPE_FP16, 8, 128, 0, 0, 4}},
 };
 static const struct shape shape = {.batch = 2, .heads = 3, .kv_heads = 1, .seqlen = 12, .head_dim = 8};
 static struct lab lab = {.name = "lab_test00",
@@ -155,7 +177,8 @@ static void run(const char *line, int code, const char *says) {
 }
 
 int main(int argc, char **argv) {
-    snprintf(json_path, sizeof json_path, "%s/lab_test.json", argc > 1 ? argv[1] : ".");
+    const char *folder = argc > 1 ? argv[1] : ".";
+    snprintf(json_path, sizeof json_path, "%s/lab_test.json", folder);
     lab.on_cpu = lab.on_gpu = shape;
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return LAB_SKIPPED;
@@ -189,6 +212,35 @@ int main(int argc, char **argv) {
     run("--kernel unsteady", LAB_WRONG, "LSE differs from the first run");
     run("--kernel right --kernel wrong_o", LAB_WRONG, "\"verdict\": \"right\"");
     run("--kernel wrong_o --kernel right", LAB_WRONG, "\"verdict\": \"right\"");
+
+    run("--kernel right --seqlens 5,0,17 --causal", LAB_OK, "\"sequences\": 3, \"shortest_q\": 0");
+    run("--kernel right --seqlens-q 5,0,17 --seqlens-k 3,9,9 --window 2", LAB_OK, "\"window\": [2, 2]");
+    run("--kernel right --seqlens 0,0", LAB_OK, "nothing to compute");
+    run("--kernel wrong_o --seqlens 5,0,17,0", LAB_WRONG,
+        "O[sequence 2, head 2, row 16 of 17, column 7] is 10");
+    run("--kernel changes_lengths --seqlens 5,0,17", LAB_WRONG, "it changed cu_seqlens_k");
+    run("--kernel changes_lengths --kernel right --seqlens 5,0,17", LAB_WRONG, "\"verdict\": \"right\"");
+    run("--kernel past_lengths --seqlens 5,0,17", LAB_WRONG, "0 bytes past the end of cu_seqlens_q");
+    run("--kernel right --bench --seqlens 5,0,17 --window 3", LAB_OK, "\"repetitions\"");
+    run("--kernel small_scores --scale 0.1", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel small_scores --scale 2", LAB_USAGE, "(but up to 4); choose a smaller --scale");
+    run("--kernel only_64 --dim 64 --window 3", LAB_USAGE, NULL);
+
+    // Files hold packed tokens as a batch of one; the lengths are said again.
+    char line[1200];
+    snprintf(line, sizeof line, "--kernel right --seqlens-q 5,0,17 --seqlens-k 4,2,9 --save %s/packed",
+             folder);
+    run(line, LAB_OK, NULL);
+    snprintf(line, sizeof line, "--kernel right --seqlens-q 5,0,17 --seqlens-k 4,2,9 --load %s/packed",
+             folder);
+    run(line, LAB_OK, "\"verdict\": \"right\"");
+    snprintf(line, sizeof line, "--kernel right --seqlens-q 5,1,17 --seqlens-k 4,2,9 --load %s/packed",
+             folder);
+    run(line, LAB_USAGE, NULL);
+    snprintf(line, sizeof line, "--kernel right --seqlens-q 5,17 --seqlens-k 5,10 --load %s/packed", folder);
+    run(line, LAB_USAGE, NULL);  // adds up, but it is not what o.npy was made with
+    snprintf(line, sizeof line, "--kernel right --load %s/packed", folder);
+    run(line, LAB_USAGE, NULL);
 
     run("--kernel too_large", LAB_USAGE, NULL);
     EXPECT(launches == 0);

@@ -5,8 +5,8 @@
 
 static void no_launch(struct attention a) { (void)a; }
 static const struct kernel kernels[] = {
-    {"naive", "the first", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0}},
-    {"fused", "the second", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0}},
+    {"naive", "the first", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0, 0, 0}},
+    {"fused", "the second", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_WINDOW, 100}},
 };
 static const struct lab lab = {
     .name = "lab00_test", .idea = "an idea", .lecture = "a section", .kernels = kernels, .kernel_count = 2};
@@ -118,6 +118,90 @@ static void wrong(void) {
     refuse("--json=", "path");
 }
 
+static void windows(void) {
+    EXPECT(parse("") == 0 && !options.window && options.sequences == 0);
+    EXPECT(parse("--window 3,5") == 0 && options.window && options.window_left == 3 &&
+           options.window_right == 5);
+    // One number: both sides; but to the left only under --causal, wherever that stands.
+    EXPECT(parse("--window 3") == 0 && options.window_left == 3 && options.window_right == 3);
+    EXPECT(parse("--window 3 --causal") == 0 && options.window_left == 3 && options.window_right == 0);
+    EXPECT(parse("--causal --window=0") == 0 && options.window_left == 0 && options.window_right == 0);
+    EXPECT(parse("--causal --window 3,2") == 0 && options.causal && options.window_right == 2);
+    EXPECT(parse("--window -1,0") == 0 && options.window_left == NO_LIMIT && options.window_right == 0);
+    EXPECT(parse("--window 7,-1") == 0 && options.window_left == 7 && options.window_right == NO_LIMIT);
+    EXPECT(parse("--window -1") == 0 && options.window && options.window_right == NO_LIMIT);
+    EXPECT(parse("--window 2147483647,2147483647") == 0 && options.window_left == INT32_MAX);
+    EXPECT(parse("--window -1,4 --inputs huge") == 0);
+    refuse("--window", "--window needs a value");
+    refuse("--window=", "whole number");
+    refuse("--window 3,", "whole number");
+    refuse("--window x", "whole number");
+    refuse("--window 3,-2", "or -1 for no limit");
+    refuse("--window -3", "or -1 for no limit");
+    refuse("--window 1,2,3", "one number or two");
+    refuse("--window 2147483648", "at most 2147483647");
+    refuse("--window 3 --window 4", "twice");
+    refuse("--window 3 --inputs huge", "key 0");
+}
+
+static void packed(void) {
+    EXPECT(parse("--seqlens 17,0,300") == 0 && options.sequences == 3 && options.batch == 1);
+    EXPECT(options.seqlen_q == 317 && options.seqlen_k == 317 && options.layout[2] == LAYOUT_BSHD);
+    static const int cu[] = {0, 17, 17, 317};
+    EXPECT(memcmp(options.cu_seqlens_q, cu, sizeof cu) == 0 &&
+           memcmp(options.cu_seqlens_k, cu, sizeof cu) == 0);
+    EXPECT(parse("--seqlens-k=0,8 --layout bhsd --seqlens-q 4,0") == 0 && options.sequences == 2);
+    EXPECT(options.seqlen_q == 4 && options.seqlen_k == 8 && options.layout[0] == LAYOUT_BHSD);
+    EXPECT(options.cu_seqlens_q[1] == 4 && options.cu_seqlens_q[2] == 4 && options.cu_seqlens_k[1] == 0);
+    EXPECT(parse("--seqlens 0") == 0 && options.sequences == 1 && options.seqlen_k == 0);
+    EXPECT(parse("--seqlens 2147483647,0") == 0 && options.seqlen_k == INT32_MAX);
+    EXPECT(parse("--load in --seqlens 3 --save out --bench") == 0);
+    refuse("--seqlens", "--seqlens needs a value");
+    refuse("--seqlens=", "no number");
+    refuse("--seqlens ,3", "no number");
+    refuse("--seqlens 3,", "no number");
+    refuse("--seqlens 3,,4", "no number");
+    refuse("--seqlens 3,-4", "--seqlens is -4; it must be at least 0");
+    refuse("--seqlens 3,4x", "whole number");
+    refuse("--seqlens 3;4", "whole number");
+    refuse("--seqlens 2147483647,1", "more than 2147483647 tokens");
+    refuse("--seqlens 2147483648", "at most 2147483647");
+    refuse("--seqlens-q 1,2 --seqlens-k 3", "--seqlens-q has 2 sequences and --seqlens-k 1");
+    refuse("--seqlens-q 1,2 --seqlens-k 3,x", "--seqlens-k needs a whole number");
+    refuse("--seqlens-q 1", "--seqlens-k is missing");
+    refuse("--seqlens-k 1", "--seqlens-q is missing");
+    refuse("--seqlens 1 --seqlens-k 1", "give it alone");
+    refuse("--seqlens 1 --seqlen 1", "leave out --seqlen.");
+    refuse("--seqlens 1 --seqlen-k 1", "leave out --seqlen-k.");
+    refuse("--seqlens 1 --batch 1", "leave out --batch.");
+    refuse("--seqlens 1 --sweep", "leave out --sweep.");
+    refuse("--seqlens 1 --seqlens 2", "twice");
+
+    // As many as there is room for, and one more.
+    static char many[2 * MAX_SEQUENCES + 20], program[] = "lab00_test", option[] = "--seqlens";
+    char *argv[] = {program, option, many};
+    memset(many, ',', sizeof many - 1);
+    for (int i = 0; i < MAX_SEQUENCES; ++i) many[2 * i] = '1';
+    many[2 * MAX_SEQUENCES - 1] = '\0';
+    EXPECT(options_parse(3, argv, &lab, &shape, &options, &why) == 0 && options.sequences == MAX_SEQUENCES);
+    EXPECT(options.seqlen_q == MAX_SEQUENCES && options.cu_seqlens_k[MAX_SEQUENCES] == MAX_SEQUENCES);
+    memcpy(many + 2 * MAX_SEQUENCES - 1, ",1", 3);
+    EXPECT(options_parse(3, argv, &lab, &shape, &options, &why) == -1);
+    EXPECT_SAYS(why.text, "more than 8192 sequences");
+}
+
+static void list(void) {
+    static char text[2000];
+    FILE *file = tmpfile();
+    if (!file) exit(1);
+    options_print_list(file, &lab);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    EXPECT_SAYS(text, "supports fp16; head_dim a multiple of 8 up to 128\n");
+    EXPECT_SAYS(text, "up to 128; --window; scores up to 100\n");
+}
+
 // A word of any length must not hurt.
 static void long_words(void) {
     static char line[400];
@@ -130,11 +214,18 @@ static void long_words(void) {
     refuse(line, "layout");
     memcpy(line, "--kernel ", 9);
     refuse(line, "Choose from");
+    memcpy(line, "--seqlens ", 10);
+    refuse(line, "whole number");
+    memset(line + 10, '1', 300);
+    refuse(line, "at most");
 }
 
 int main(void) {
     right();
     wrong();
+    windows();
+    packed();
+    list();
     long_words();
     return unit_end();
 }

@@ -15,11 +15,16 @@ static size_t two_matrices(const struct attention *a) {
 }
 
 #define FP16_TO_128                                                                                          \
-    { 1u << DTYPE_FP16, 8, 128, 0 }
+    { 1u << DTYPE_FP16, 8, 128, 0, 0, 0 }
 static const struct kernel kernels[] = {
     {"first", "", no_launch, two_matrices, FP16_TO_128},
     {"second", "", no_launch, two_matrices, FP16_TO_128},
     {"lean", "", no_launch, NULL, FP16_TO_128},
+};
+static const struct kernel masking[] = {
+    {"plain", "", no_launch, NULL, FP16_TO_128},
+    {"slides", "", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_WINDOW, 0}},
+    {"packs", "", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_WINDOW | FEATURE_PACKED, 20}},
 };
 static const struct shape shape = {.batch = 1, .heads = 2, .kv_heads = 2, .seqlen = 16, .head_dim = 8};
 static struct lab lab = {.name = "lab00_test", .kernels = kernels, .kernel_count = 3};
@@ -88,9 +93,35 @@ static void sizes(void) {
     double left = 0;
     EXPECT(preflight_case(&a, &left, &why) == 0 && left > 0 && left < (double)device_free_bytes());
     struct message what = {""};
-    EXPECT(preflight_kernel(&kernels[0], &a, 0, &what) == TOO_LARGE);
-    EXPECT(preflight_kernel(&kernels[0], &a, buffer_cost(4 * 2 * 6 * 10 * 24), &what) == NO_OBSTACLE);
-    EXPECT(preflight_kernel(&kernels[2], &a, 0, &what) == NO_OBSTACLE);
+    EXPECT(preflight_kernel(&lab, &kernels[0], &a, 0, &what) == TOO_LARGE);
+    EXPECT(preflight_kernel(&lab, &kernels[0], &a, buffer_cost(4 * 2 * 6 * 10 * 24), &what) == NO_OBSTACLE);
+    EXPECT(preflight_kernel(&lab, &kernels[2], &a, 0, &what) == NO_OBSTACLE);
+}
+
+static void features(void) {
+    refuse("--window 3", "first, second, lean do not support --window (but lab05_causal does).");
+    refuse("--seqlens 3,4 --kernel lean", "lean does not support --seqlens (but lab05_causal does).");
+    lab.kernels = masking;
+    EXPECT(check("") == 0 && check("--window 3") == 0 && check("--seqlens 3,4") == 0);
+    EXPECT(check("--seqlens 3,4 --window 3 --kernel packs") == 0 && check("--window 3 --kernel slides") == 0);
+    refuse("--window 3 --kernel plain", "plain does not support --window (but slides, packs do).");
+    refuse("--seqlens 3 --kernel plain --kernel slides",
+           "plain, slides do not support --seqlens (but packs does).");
+    refuse("--seqlens 3 --window 3 --kernel slides", "slides does not support --seqlens (but packs does).");
+    refuse("--seqlens 2147483647,0 --dim 128 --heads 1000", "GB of host memory");
+
+    struct attention a = {.batch = 1, .heads = 1, .kv_heads = 1, .seqlen_q = 8, .seqlen_k = 8};
+    a.head_dim = 8, a.dtype = DTYPE_FP16;
+    struct message what = {""};
+    EXPECT(preflight_scores(&masking[2], &a, 20, &what) == NO_OBSTACLE);
+    EXPECT(preflight_scores(&masking[2], &a, 20.1, &what) == NOT_SUPPORTED);
+    EXPECT_SAYS(what.text, "a score of 20.1 (but up to 20)");
+    EXPECT(preflight_scores(&masking[1], &a, 1e9, &what) == NO_OBSTACLE);
+    // cu_seqlens of 3 sequences, twice.
+    double without = preflight_tensors(&a);
+    a.sequences = 3;
+    EXPECT_NEAR(preflight_tensors(&a) - without, 2 * 4 * sizeof(int), 0);
+    lab.kernels = kernels;
 }
 
 int main(void) {
@@ -99,5 +130,6 @@ int main(void) {
     kernels_of_a_lab();
     too_large_for_any();
     sizes();
+    features();
     return unit_end();
 }

@@ -46,10 +46,17 @@ static void launch_ordered(struct attention a) {
 static void launch_race(struct attention a) { attention<true><<<lab_blocks(query_count(&a), 1), 32>>>(a); }
 
 static const struct kernel kernels[] = {
-    {"ordered", "one lane writes", launch_ordered, nullptr, {1u << DTYPE_FP16, 8, 64, 0}},
-    {"race", "all lanes write the same", launch_race, nullptr, {1u << DTYPE_FP16, 8, 64, 0}},
+    {"ordered", "one lane writes", launch_ordered, nullptr, {1u << DTYPE_FP16, 8, 64, 0, 0, 0}},
+    {"race", "all lanes write the same", launch_race, nullptr, {1u << DTYPE_FP16, 8, 64, 0, 0, 0}},
 };
-static const struct lab lab = {
-    "lab00_races", "a race that no result shows", "none", 75, {1, 1, 1, 16, 8}, {1, 1, 1, 16, 8}, kernels, 2};
+static const struct lab lab = {"lab00_races",
+                               "a race that no result shows",
+                               "none",
+                               75,
+                               {1, 1, 1, 16, 8},
+                               {1, 1, 1, 16, 8},
+                               kernels,
+                               2,
+                               0};
 
 int main(int argc, char **argv) { return lab_main(argc, argv, &lab); }

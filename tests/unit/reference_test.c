@@ -15,7 +15,7 @@ static const struct shape shape = {.batch = 2, .heads = 6, .kv_heads = 3, .seqle
 static void make(const char *line) {
     char copy[256], program[] = "reference_test", *argv[32] = {program};
     int argc = 1;
-    struct options options;
+    static struct options options;  // packed sequences are kept there
     snprintf(copy, sizeof copy, "%s", line);
     for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     if (options_parse(argc, argv, &lab, &shape, &options, &why) != 0 ||
@@ -30,11 +30,29 @@ static double load(struct tensor t, int64_t b, int64_t h, int64_t i, int64_t c) 
                        b * t.stride_batch + h * t.stride_head + i * t.stride_row + c);
 }
 
+// Whether query i sees key j, by the words of the manual: no ranges, no prefix sums.
+static int sees(const struct attention *a, int i, int j) {
+    int seqlen_q = a->seqlen_q, seqlen_k = a->seqlen_k;
+    for (int n = 0; n < a->sequences; ++n) {
+        seqlen_q = a->cu_seqlens_q[n + 1] - a->cu_seqlens_q[n];
+        seqlen_k = a->cu_seqlens_k[n + 1] - a->cu_seqlens_k[n];
+        int mine = i < seqlen_q, its = j < seqlen_k;
+        if (mine != its) return 0;
+        if (mine) break;
+        i -= seqlen_q, j -= seqlen_k;
+    }
+    int ahead = j - (i + seqlen_k - seqlen_q);  // of where the query stands
+    if (a->causal && ahead > 0) return 0;
+    if (a->window && a->window_left != NO_LIMIT && -ahead > a->window_left) return 0;
+    return !(a->window && a->window_right != NO_LIMIT && ahead > a->window_right);
+}
+
 // Attention by the definition, one element at a time: no blocking, no running anything.
 static double by_definition(int b, int h, int i, int column, double *lse) {
     const struct attention *a = &problem.host;
     double sum = 0, weighted = 0;
-    for (int j = 0; j < visible_keys(a, i); ++j) {
+    for (int j = 0; j < a->seqlen_k; ++j) {
+        if (!sees(a, i, j)) continue;
         double s = 0;
         for (int c = 0; c < a->head_dim; ++c)
             s += load(a->q, b, h, i, c) * load(a->k, b, kv_head_of(a, h), j, c);
@@ -57,11 +75,28 @@ static void forward(void) {
                                         "--dtype bf16 --causal",
                                         "--dtype e4m3",
                                         "--seqlen-q 3 --seqlen-k 200 --dim 1",
-                                        "--seqlen-q 5 --seqlen-k 0"};
+                                        "--seqlen-q 5 --seqlen-k 0",
+                                        "--window 3,2",
+                                        "--window 0,0",
+                                        "--window 5 --causal",
+                                        "--window -1,0",
+                                        "--window 2,-1 --seqlen-q 30 --seqlen-k 9",
+                                        "--window 20,0 --seqlen-q 9 --seqlen-k 60 --dtype bf16",
+                                        "--window 1000,1000",
+                                        "--window 2147483647,2147483647 --causal",
+                                        "--seqlens 5,0,21,1,17",
+                                        "--seqlens 5,0,21,1,17 --causal --layout bhsd",
+                                        "--seqlens-q 0,3,20,1,0 --seqlens-k 4,9,7,0,0 --causal",
+                                        "--seqlens-q 0,3,20,1,0 --seqlens-k 4,9,7,0,0",
+                                        "--seqlens 40,3,9 --window 4,1 --heads 6 --kv-heads 2",
+                                        "--seqlens 40,3,9 --window 4 --causal --dtype e4m3"};
     for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
         make(cases[n]);
         const struct attention *a = &problem.host;
-        double plain_err = 0;
+        double plain_err = 0, pairs = 0;
+        for (int i = 0; i < a->seqlen_q; ++i)
+            for (int j = 0; j < a->seqlen_k; ++j) pairs += sees(a, i, j);
+        EXPECT_NEAR(visible_pairs(a), pairs * a->batch * a->heads, 0);
         for (int64_t row = 0; row < problem.rows.count; ++row) {
             struct position at = position_of(a, row);
             for (int c = 0; c < a->head_dim; ++c) {
@@ -78,7 +113,7 @@ static void forward(void) {
         // nothing to compute.
         double unit = dtype_unit_roundoff(a->dtype);
         EXPECT(plain_err <= 16 * unit);
-        EXPECT(plain_err > 0 || a->seqlen_k <= 1);
+        EXPECT(plain_err > 0 || a->seqlen_k <= 1 || (a->window && a->window_left + a->window_right == 0));
         EXPECT(problem.reference.has_signal == (a->seqlen_k > 0));
         problem_free(&problem);
     }
@@ -119,6 +154,36 @@ static void probes(void) {
     problem_free(&problem);
 }
 
+// Of equal lengths, packed sequences are the batches of an ordinary problem, to the last bit; and so are the
+// facts that bounds are made of.
+static void packed_is_batched(void) {
+    static const char *const cases[][2] = {
+        {"--seqlens 21,21,21,21 --heads 6 --kv-heads 2", "--batch 4 --heads 6 --kv-heads 2"},
+        {"--seqlens-q 9,9 --seqlens-k 21,21 --causal --window 7,3 --dtype bf16",
+         "--batch 2 --seqlen-q 9 --seqlen-k 21 --causal --window 7,3 --dtype bf16"}};
+    for (int n = 0; n < 2; ++n) {
+        make(cases[n][0]);
+        struct reference packed = problem.reference;
+        struct problem kept = problem;
+        make(cases[n][1]);
+        const struct attention *a = &problem.host;
+        EXPECT(problem.rows.count == kept.rows.count && a->batch > 1);
+        EXPECT(packed.largest_score == problem.reference.largest_score);
+        for (int64_t row = 0; row < problem.rows.count; ++row) {
+            struct position at = position_of(a, row);
+            int64_t there = ((int64_t)at.head * a->batch + at.batch) * a->seqlen_q + at.i, dim = a->head_dim;
+            size_t bytes = (size_t)dim * sizeof(double);
+            const struct reference *r = &problem.reference;
+            EXPECT(memcmp(packed.o + there * dim, r->o + row * dim, bytes) == 0);
+            EXPECT(memcmp(packed.plain_o + there * dim, r->plain_o + row * dim, bytes) == 0);
+            EXPECT(packed.lse[there] == r->lse[row] && packed.plain_lse[there] == r->plain_lse[row]);
+            EXPECT(memcmp(&packed.facts[there], &r->facts[row], sizeof *r->facts) == 0);
+        }
+        problem_free(&problem);
+        problem_free(&kept);
+    }
+}
+
 // A NaN reaches who sees it and nobody else.
 static void nan_is_seen_or_not(void) {
     for (int causal = 0; causal < 2; ++causal) {
@@ -136,6 +201,32 @@ static void nan_is_seen_or_not(void) {
             }
         }
         EXPECT(!problem.inputs_finite);
+        problem_free(&problem);
+    }
+}
+
+static void nan_outside_the_window(void) {
+    static const char *const cases[] = {"--inputs nan --window 3,0", "--inputs nan --window 0,2 --causal",
+                                        "--inputs nan --seqlens 9,5,12 --window 2,4",
+                                        "--inputs nan --seqlens 9,5,12 --causal"};
+    for (int n = 0; n < 4; ++n) {
+        make(cases[n]);
+        const struct attention *a = &problem.host;
+        int reached = 0;
+        for (int64_t row = 0; row < problem.rows.count; ++row) {
+            struct position at = position_of(a, row);
+            int touched = at.batch == a->batch - 1 && at.head >= a->heads - a->heads / a->kv_heads &&
+                          sees(a, at.i, a->seqlen_k - 1);
+            reached += touched;
+            EXPECT(!isnan(problem.reference.lse[row]) == !touched);
+            EXPECT(!isnan(problem.reference.plain_lse[row]) == !touched);
+            EXPECT(isfinite(problem.reference.facts[row].o.worst));
+            for (int c = 0; c < a->head_dim; ++c) {
+                EXPECT(!isnan(problem.reference.o[row * a->head_dim + c]) == !touched);
+                EXPECT(!isnan(problem.reference.plain_o[row * a->head_dim + c]) == !touched);
+            }
+        }
+        EXPECT(reached > 0 && reached < 30);
         problem_free(&problem);
     }
 }
@@ -207,9 +298,12 @@ static void check_gradient(const struct attention *a, double *values, int count,
 
 static void gradients(void) {
     static const struct {
-        int heads, kv_heads, seqlen_q, seqlen_k, causal;
-    } cases[] = {{2, 2, 5, 5, 0}, {2, 2, 5, 5, 1}, {6, 2, 4, 7, 1},
-                 {6, 3, 7, 4, 1}, {8, 1, 3, 4, 0}, {1, 1, 3, 0, 0}};
+        int heads, kv_heads, seqlen_q, seqlen_k, causal, window, left, right, sequences;
+    } cases[] = {{2, 2, 5, 5, 0, 0, 0, 0, 0}, {2, 2, 5, 5, 1, 0, 0, 0, 0},  {6, 2, 4, 7, 1, 0, 0, 0, 0},
+                 {6, 3, 7, 4, 1, 0, 0, 0, 0}, {8, 1, 3, 4, 0, 0, 0, 0, 0},  {1, 1, 3, 0, 0, 0, 0, 0, 0},
+                 {4, 2, 9, 6, 0, 1, 2, 1, 0}, {2, 1, 5, 9, 1, 1, 1, -1, 0}, {6, 2, 9, 9, 1, 0, 0, 0, 4},
+                 {2, 1, 9, 9, 0, 1, 1, 1, 4}};
+    static const int cu_q[] = {0, 4, 4, 8, 9}, cu_k[] = {0, 2, 5, 9, 9};
     static double q[MAX], k[MAX], v[MAX];
     for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
         struct attention a = {.batch = 2,
@@ -220,6 +314,12 @@ static void gradients(void) {
                               .head_dim = 8,
                               .scale = 0.4f,
                               .causal = cases[n].causal,
+                              .window = cases[n].window,
+                              .window_left = cases[n].left,
+                              .window_right = cases[n].right,
+                              .sequences = cases[n].sequences,
+                              .cu_seqlens_q = cu_q,
+                              .cu_seqlens_k = cu_k,
                               .dtype = DTYPE_FP64};
         int q_count = 2 * a.heads * a.seqlen_q * 8, k_count = 2 * a.kv_heads * a.seqlen_k * 8;
         for (int i = 0; i < MAX; ++i) {
@@ -238,9 +338,11 @@ static void gradients(void) {
         check_gradient(&a, k, k_count, dk);
         check_gradient(&a, v, k_count, dv);
         EXPECT(isnan(dq[q_count]) && isnan(dk[k_count]) && isnan(dv[k_count]));  // and nothing past the end
-        for (int64_t row = 0; row < query_count(&a); ++row)                      // queries without keys
-            for (int c = 0; c < 8 && visible_keys(&a, position_of(&a, row).i) == 0; ++c)
-                EXPECT(dq[row * 8 + c] == 0);
+        for (int64_t row = 0; row < query_count(&a); ++row) {                    // queries without keys
+            int keys = 0;
+            for (int j = 0; j < a.seqlen_k; ++j) keys += sees(&a, position_of(&a, row).i, j);
+            for (int c = 0; c < 8 && keys == 0; ++c) EXPECT(dq[row * 8 + c] == 0);
+        }
     }
     // One key: P = 1 whatever Q and K, so dQ = dK = 0 and dV is the sum of the dO that reach it.
     struct attention a = {.batch = 1,
@@ -267,6 +369,8 @@ int main(void) {
     forward();
     probes();
     nan_is_seen_or_not();
+    packed_is_batched();
+    nan_outside_the_window();
     sample();
     gradients();
     return unit_end();

@@ -79,6 +79,14 @@ int main(int argc, char **argv) {
     EXPECT_SAYS(text, "layout bhsd,bshd,bhsd,bhsd");
     EXPECT_SAYS(text, "seqlen-q 3, seqlen-k 4");
 
+    static const int cu[] = {0, 5, 5, 15};
+    memcpy(options.cu_seqlens_q, cu, sizeof cu), memcpy(options.cu_seqlens_k, cu, sizeof cu);
+    options.sequences = 3, options.cu_seqlens_k[3] = 6;
+    report.shape.window = 1, report.shape.window_left = 7, report.shape.window_right = NO_LIMIT;
+    capture(report_print_configuration, path);
+    EXPECT_SAYS(text, "15 queries in 3 sequences of 0 to 10, 6 keys in 3 sequences of 0 to 5, dim 8");
+    EXPECT_SAYS(text, "full, window 7,-1, scale");
+
     options.sweep = 1;
     results[0].seqlen = 64, results[0].workspace = 34400000000u;
     capture(report_print_sweep, path);
@@ -91,6 +99,7 @@ int main(int argc, char **argv) {
     EXPECT_SAYS(text, "\"device\": \"a\\\\b\\u0009c \xc3\x97\"");
     EXPECT_SAYS(text, "\"err\": null, \"bound\": null");
     EXPECT_SAYS(text, "\"scale\": null");
+    EXPECT_SAYS(text, "\"window\": [7, -1], \"sequences\": 3, \"shortest_q\": 0, \"longest_q\": 10");
     EXPECT_SAYS(text, "\\\"NaN\\\"\\u000a");
     EXPECT(strstr(text, "nan") == NULL && strstr(text, "inf,") == NULL);
     // One line a kernel.

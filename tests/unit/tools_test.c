@@ -44,8 +44,9 @@ static const char *called(void) {
 }
 
 static void no_operation(struct attention a) { (void)a; }
-static const struct kernel kernels[] = {{"tiled", "", no_operation, NULL, {1u << DTYPE_FP16, 8, 128, 0}},
-                                        {"naive", "", no_operation, NULL, {1u << DTYPE_FP16, 8, 128, 0}}};
+static const struct kernel kernels[] = {
+    {"tiled", "", no_operation, NULL, {1u << DTYPE_FP16, 8, 128, 0, 0, 0}},
+    {"naive", "", no_operation, NULL, {1u << DTYPE_FP16, 8, 128, 0, 0, 0}}};
 static const struct lab lab = {.name = "lab00", .kernels = kernels, .kernel_count = 2};
 static const struct shape shape = {.batch = 1, .heads = 2, .kv_heads = 2, .seqlen = 64, .head_dim = 32};
 
