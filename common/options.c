@@ -265,7 +265,7 @@ static int parse_window(struct options *o, struct message *why) {
 // Sums up the lengths of --seqlens and its like: cu_seqlens[n], the tokens before sequence n.
 static int parse_seqlens(const char *option, const char *value, int *cu_seqlens, int *sequences,
                          struct message *why) {
-    int n = 0, length;
+    int n = 0, length = 0;
     char item[48];
     cu_seqlens[0] = 0;
     for (const char *at = value; next_item(&at, item); ++n) {

@@ -59,7 +59,7 @@ static double by_definition(int b, int h, int i, int column, double *lse) {
         double e = exp(s * (double)a->scale);
         sum += e, weighted += e * load(a->v, b, kv_head_of(a, h), j, column);
     }
-    *lse = log(sum);
+    *lse = sum > 0 ? log(sum) : -INFINITY;
     return sum > 0 ? weighted / sum : 0;
 }
 
