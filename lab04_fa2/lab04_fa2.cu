@@ -7,34 +7,30 @@
 //     loop_swap   lab 03 with the loops swapped, in fp32 on CUDA cores
 //     mma         both products on tensor cores; what S = Q K^T leaves in registers is an operand of P V
 //     swizzle     the tiles' chunks of 16 bytes exchanged within their rows: no bank conflicts
-//     pipelined   the next K and V arrive during both products; exponentials at their lowest price
+//     staged      two stages of K and V, filled by cp.async: the next tile arrives during both products
+//     pipelined   exponentials at their lowest price, and beside the products
 //
 // Since lab 03: the loops; tiles of 16-bit numbers, as tensor cores take them; bf16. A warp holds S and O as
 // mma.sync holds its results from the first kernel on, so that the step to tensor cores is two functions.
+// A mask is only applied here; lab 05 leaves out what nobody sees.
 //
 //     ./lab run 04         or        build/cpu/lab04_fa2 --seqlen 300 --dtype bf16 --kernel pipelined
-//
-// Compiled with -DFA2_CONFIG=1 or =2, `pipelined` has other tiles: see CONFIG.
 
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math.h>
-#include <type_traits>
 
 #include "common/attention.h"
 #include "common/lab.h"
+#include "common/lab16.h"
 #include "common/ptx.h"
-
-#ifndef FA2_CONFIG
-#define FA2_CONFIG 0
-#endif
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * WARP;
-constexpr int KEYS = 64;   // in a tile of K or V; of `pipelined`: see CONFIG
+constexpr int KEYS = 64;   // in a tile of K or V
 constexpr int STRIP = 16;  // rows of an mma
 constexpr int STRIPS = 2;  // of a warp on tensor cores: what it loads of K and V serves 32 queries
 constexpr float LOG2E = 1.44269504f;
@@ -58,12 +54,10 @@ template <int S> static __device__ int row_of(int s, int h) {  // of the block's
     return (warp() * S + s) * STRIP + h * 8 + lane_row();
 }
 
-// What a block works on: rows first_query ... first_query + queries - 1 of a head.
+// What a block works on: queries first_query ... first_query + queries - 1 of a head, and all its keys.
 struct work {
-    const void *q, *k, *v;  // their head: [seqlen_q][head_dim], [seqlen_k][head_dim] twice
+    const void *q, *k, *v;  // the head: [seqlen_q][head_dim], [seqlen_k][head_dim] twice
     int batch, head, first_query, queries;
-    int keys;          // that the last of the queries sees: there are no others for this block
-    int keys_for_all;  // that the first sees, and so every one
 };
 
 // Block number blockIdx.x counts through [batch][heads][tiles of QUERIES]. *w is in shared memory: the same
@@ -71,28 +65,15 @@ struct work {
 template <class T, int QUERIES> static __device__ void find_work(const struct attention *a, struct work *w) {
     if (threadIdx.x == 0) {
         int tiles = (a->seqlen_q + QUERIES - 1) / QUERIES;
-        int first = (int)blockIdx.x % tiles * QUERIES;
-        int head = (int)blockIdx.x / tiles % a->heads;
-        int batch = (int)blockIdx.x / tiles / a->heads;
-        int queries = a->seqlen_q - first < QUERIES ? a->seqlen_q - first : QUERIES;
-        w->q = row<T>(a->q, batch, head, 0);
-        w->k = row<T>(a->k, batch, kv_head_of(a, head), 0);
-        w->v = row<T>(a->v, batch, kv_head_of(a, head), 0);
-        w->batch = batch;
-        w->head = head;
-        w->first_query = first;
-        w->queries = queries;
-        w->keys = visible_keys(a, first + queries - 1);
-        w->keys_for_all = visible_keys(a, first);
+        w->first_query = (int)blockIdx.x % tiles * QUERIES;
+        w->queries = min(QUERIES, a->seqlen_q - w->first_query);
+        w->head = (int)blockIdx.x / tiles % a->heads;
+        w->batch = (int)blockIdx.x / tiles / a->heads;
+        w->q = row<T>(a->q, w->batch, w->head, 0);
+        w->k = row<T>(a->k, w->batch, kv_head_of(a, w->head), 0);
+        w->v = row<T>(a->v, w->batch, kv_head_of(a, w->head), 0);
     }
     __syncthreads();  // *w is written before anybody reads it
-}
-
-template <class T> static __device__ float2 unpack2(uint32_t packed) {
-    if constexpr (std::is_same<T, half>::value)
-        return __half22float2(*(const half2 *)&packed);
-    else
-        return __bfloat1622float2(*(const __nv_bfloat162 *)&packed);
 }
 
 static __device__ float quad_max(float x) {
@@ -157,44 +138,6 @@ static __device__ void softmax(float (*s_reg)[KEYS / 8][4], float (*m_reg)[2], f
 
 // ---- the end: O = O / l, LSE = m + ln l ----
 
-// O of query i again, in fp32 and without the keys that it does not see: what they hold is multiplied by a
-// probability of 0 in a product of whole tiles, but 0 times a NaN is a NaN. m and l are right: there a masked
-// score is chosen away. Slow, and only needed where V has a NaN or infinity.
-template <class T>
-static __device__ void repair_row(const struct attention *a, const struct work &w, int i, float m,
-                                  float inverse) {
-    const T *q = (const T *)w.q + i * a->q.stride_row;           // [head_dim]
-    uint32_t *o = (uint32_t *)row<T>(a->o, w.batch, w.head, i);  // [head_dim / 2], pairs
-    float2 sum_reg[2] = {};                                      // of pairs lane() and lane() + 32
-    int visible = visible_keys(a, i);
-    for (int first = 0; first < visible; first += WARP) {
-        int key = first + lane();
-        float p = 0.0f;  // of the lane's own key
-        for (int c = 0; key < visible && c < a->head_dim; c += 2) {
-            float2 x = unpack2<T>(*(const uint32_t *)(q + c));
-            float2 y = unpack2<T>(*(const uint32_t *)((const T *)w.k + key * a->k.stride_row + c));
-            p += x.x * y.x + x.y * y.y;
-        }
-        p = key < visible ? __expf(p * a->scale - base_of(m)) * inverse : 0.0f;
-        for (int n = 0; n < WARP && first + n < visible; n++) {
-            float p_n = __shfl_sync(ALL_LANES, p, n);
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int c = 2 * (lane() + e * WARP);
-                if (c >= a->head_dim) continue;
-                float2 x =
-                    unpack2<T>(*(const uint32_t *)((const T *)w.v + (first + n) * a->v.stride_row + c));
-                sum_reg[e].x += p_n * x.x;
-                sum_reg[e].y += p_n * x.y;
-            }
-        }
-    }
-#pragma unroll
-    for (int e = 0; e < 2; e++)
-        if (2 * (lane() + e * WARP) < a->head_dim)
-            o[lane() + e * WARP] = pack2<T>(sum_reg[e].x, sum_reg[e].y);
-}
-
 // Where a chunk (16 bytes, 8 numbers) of row r begins, in bytes, in a tile of rows of D 16-bit numbers.
 template <int D, bool SWIZZLED> static __device__ int place(int r, int chunk) {
     return r * D * 2 + (SWIZZLED ? chunk ^ (r & 7) : chunk) * 16;
@@ -204,7 +147,7 @@ template <int D, bool SWIZZLED> static __device__ int place(int r, int chunk) {
 template <class T, int D, int S, bool SWIZZLED>
 static __device__ void finish(const struct attention *a, const struct work &w, const float (*m_reg)[2],
                               float (*l_reg)[2], float (*o_reg)[D / 8][4], char *o_smem) {
-    unsigned broken[S][2];  // lanes that have a NaN in O, and none in l: see repair_row
+    unsigned broken[S][2];  // lanes that have a NaN in O, and none in l: see recompute_row
     __syncthreads();        // nobody still reads the tiles that O takes the place of
 #pragma unroll
     for (int s = 0; s < S; s++)
@@ -245,8 +188,11 @@ static __device__ void finish(const struct attention *a, const struct work &w, c
         for (int g = 0; g < 8; g++) {
             float m = __shfl_sync(ALL_LANES, m_reg[s][h], g * 4);
             float inverse = __shfl_sync(ALL_LANES, l_reg[s][h], g * 4);
-            int r = (warp() * S + s) * STRIP + h * 8 + g;
-            if (broken[s][h] >> g * 4 & 15) repair_row<T>(a, w, w.first_query + r, m, inverse);
+            int r = (warp() * S + s) * STRIP + h * 8 + g, i = w.first_query + r;
+            if (broken[s][h] >> g * 4 & 15)
+                recompute_row<T>((const T *)w.q + i * a->q.stride_row, (const T *)w.k, a->k.stride_row,
+                                 (const T *)w.v, a->v.stride_row, o + r * a->o.stride_row, a->head_dim,
+                                 span{0, visible_keys(a, i)}, a->scale, m, inverse);
         }
     }
 }
@@ -325,10 +271,10 @@ template <class T, int D> __global__ void __launch_bounds__(THREADS, 2) loop_swa
                                                a.head_dim, q_smem);
 
     float m_reg[1][2] = {{-INFINITY, -INFINITY}}, l_reg[1][2] = {}, o_reg[1][D / 8][4] = {};
-    for (int first = 0; first < w.keys; first += KEYS) {
+    for (int first = 0; first < a.seqlen_k; first += KEYS) {
         __syncthreads();  // nobody still reads the tiles that the next lines overwrite
-        load_tile_fp32<T, D, KEYS, D + PADDING>(w.k, a.k.stride_row, first, w.keys, a.head_dim, k_smem);
-        load_tile_fp32<T, D, KEYS, D>(w.v, a.v.stride_row, first, w.keys, a.head_dim, v_smem);
+        load_tile_fp32<T, D, KEYS, D + PADDING>(w.k, a.k.stride_row, first, a.seqlen_k, a.head_dim, k_smem);
+        load_tile_fp32<T, D, KEYS, D>(w.v, a.v.stride_row, first, a.seqlen_k, a.head_dim, v_smem);
         __syncthreads();  // Q, K and V are whole before anybody reads them
 
         if (warp() * STRIP >= w.queries) continue;  // this warp only helps loading
@@ -397,13 +343,13 @@ static __device__ void load_q(uint32_t q_strips, int step, uint32_t (*q_reg)[4])
     for (int s = 0; s < STRIPS; s++) ldmatrix_x4(q_reg[s], at + s * STRIP * D * 2);
 }
 
-// S = Q K^T for K keys of a tile. HELD: q_reg has all steps of Q, else room for one.
-template <class T, int D, int K, bool SWIZZLED, bool HELD>
-static __device__ void multiply_q_k(uint32_t q_strips, uint32_t k_tile, uint32_t (*q_reg)[STRIPS][4],
-                                    float (*s_reg)[K / 8][4]) {
+// S = Q K^T for K keys of a tile.
+template <class T, int D, int K, bool SWIZZLED>
+static __device__ void multiply_q_k(uint32_t q_strips, uint32_t k_tile, float (*s_reg)[K / 8][4]) {
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
-        if (!HELD) load_q<D, SWIZZLED>(q_strips, step, q_reg[0]);
+        uint32_t q_reg[STRIPS][4];
+        load_q<D, SWIZZLED>(q_strips, step, q_reg);
         uint32_t at = k_tile + to_the_right(place_by_columns<D, SWIZZLED>(), step);
 #pragma unroll
         for (int n = 0; n < K / 16; n++) {
@@ -412,8 +358,8 @@ static __device__ void multiply_q_k(uint32_t q_strips, uint32_t k_tile, uint32_t
             const uint32_t left[2] = {k_reg[0], k_reg[1]}, right[2] = {k_reg[2], k_reg[3]};
 #pragma unroll
             for (int s = 0; s < STRIPS; s++) {
-                mma_m16n8k16<T>(s_reg[s][2 * n], q_reg[HELD ? step : 0][s], left);
-                mma_m16n8k16<T>(s_reg[s][2 * n + 1], q_reg[HELD ? step : 0][s], right);
+                mma_m16n8k16<T>(s_reg[s][2 * n], q_reg[s], left);
+                mma_m16n8k16<T>(s_reg[s][2 * n + 1], q_reg[s], right);
             }
         }
     }
@@ -429,8 +375,8 @@ template <class T> static __device__ void pack_p(const float (*p_reg)[4], uint32
 
 // O += P V for 16 keys.
 template <class T, int D, bool SWIZZLED>
-static __device__ void multiply_p_v(const uint32_t (&p_reg)[STRIPS][4], uint32_t v_rows,
-                                    float (*o_reg)[D / 8][4]) {
+static __device__ void multiply_16_keys(const uint32_t (&p_reg)[STRIPS][4], uint32_t v_rows,
+                                        float (*o_reg)[D / 8][4]) {
 #pragma unroll
     for (int n = 0; n < D / 16; n++) {
         uint32_t v_reg[4];
@@ -441,6 +387,19 @@ static __device__ void multiply_p_v(const uint32_t (&p_reg)[STRIPS][4], uint32_t
             mma_m16n8k16<T>(o_reg[s][2 * n], p_reg[s], left);
             mma_m16n8k16<T>(o_reg[s][2 * n + 1], p_reg[s], right);
         }
+    }
+}
+
+// O += P V for a tile.
+template <class T, int D, bool SWIZZLED>
+static __device__ void multiply_p_v(const float (*p_reg)[KEYS / 8][4], uint32_t v_tile,
+                                    float (*o_reg)[D / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < KEYS / 16; n++) {
+        uint32_t packed_reg[STRIPS][4];
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) pack_p<T>(&p_reg[s][2 * n], packed_reg[s]);
+        multiply_16_keys<T, D, SWIZZLED>(packed_reg, v_tile + n * 16 * D * 2, o_reg);
     }
 }
 
@@ -460,43 +419,88 @@ __global__ void __launch_bounds__(THREADS, 2) attention_mma(struct attention a) 
     uint32_t q_strips = shared_address(q_smem) + warp() * STRIPS * STRIP * D * 2;
     float m_reg[STRIPS][2], l_reg[STRIPS][2] = {}, o_reg[STRIPS][D / 8][4] = {};
     for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = -INFINITY;
-    for (int first = 0; first < w.keys; first += KEYS) {
+    for (int first = 0; first < a.seqlen_k; first += KEYS) {
         __syncthreads();  // nobody still reads the tiles that the next lines overwrite
-        load_tile<T, D, KEYS, SWIZZLED, false>(w.k, a.k.stride_row, first, w.keys, a.head_dim, k_smem);
-        load_tile<T, D, KEYS, SWIZZLED, false>(w.v, a.v.stride_row, first, w.keys, a.head_dim, v_smem);
+        load_tile<T, D, KEYS, SWIZZLED, false>(w.k, a.k.stride_row, first, a.seqlen_k, a.head_dim, k_smem);
+        load_tile<T, D, KEYS, SWIZZLED, false>(w.v, a.v.stride_row, first, a.seqlen_k, a.head_dim, v_smem);
         __syncthreads();  // Q, K and V are whole before anybody reads them
 
         if (warp() * STRIPS * STRIP >= w.queries) continue;  // this warp only helps loading
-        uint32_t q_reg[1][STRIPS][4];
         float s_reg[STRIPS][KEYS / 8][4] = {};
-        multiply_q_k<T, D, KEYS, SWIZZLED, false>(q_strips, shared_address(k_smem), q_reg, s_reg);
+        multiply_q_k<T, D, KEYS, SWIZZLED>(q_strips, shared_address(k_smem), s_reg);
         mask<STRIPS, KEYS>(&a, w, first, a.scale, s_reg);
         softmax<D, STRIPS>(s_reg, m_reg, l_reg, o_reg);
-#pragma unroll
-        for (int n = 0; n < KEYS / 16; n++) {
-            uint32_t p_reg[STRIPS][4];
-            for (int s = 0; s < STRIPS; s++) pack_p<T>(&s_reg[s][2 * n], p_reg[s]);
-            multiply_p_v<T, D, SWIZZLED>(p_reg, shared_address(v_smem) + n * 16 * D * 2, o_reg);
-        }
+        multiply_p_v<T, D, SWIZZLED>(s_reg, shared_address(v_smem), o_reg);
     }
     finish<T, D, STRIPS, SWIZZLED>(&a, w, m_reg, l_reg, o_reg, q_smem);
 }
 
-// ---- pipelined: loads behind the products, cheaper exponentials ----
+// ---- staged: loads behind the products ----
 
-// Keys of a tile, blocks on a multiprocessor at a time, and whether Q stays in registers.
-struct config {
-    int keys, blocks;
-    bool q_in_registers;
-};
-#if FA2_CONFIG == 1
-template <int D> constexpr struct config CONFIG = D == 64 ? config{48, 3, false} : config{32, 2, false};
-#elif FA2_CONFIG == 2
-template <int D> constexpr struct config CONFIG = D == 64 ? config{128, 2, false} : config{48, 2, false};
-#else
-template <int D> constexpr struct config CONFIG = D == 64 ? config{64, 2, true} : config{64, 2, false};
-#endif
+// Starts copying the tile of K keys from `first` on, if there is one, to a stage: K [K][D], V [K][D].
+template <class T, int D, int K>
+static __device__ void load_stage(const struct attention *a, const struct work &w, int first,
+                                  char *stage_smem) {
+    if (first < a->seqlen_k) {
+        load_tile<T, D, K, true, true>(w.k, a->k.stride_row, first, a->seqlen_k, a->head_dim, stage_smem);
+        load_tile<T, D, K, true, true>(w.v, a->v.stride_row, first, a->seqlen_k, a->head_dim,
+                                       stage_smem + K * D * 2);
+    }
+    cp_async_commit();
+}
 
+// Starts copying the block's queries and the first stage, and waits for the queries.
+template <class T, int D, int K>
+static __device__ void load_first(const struct attention *a, const struct work &w, char *q_smem,
+                                  char *stages_smem) {
+    load_tile<T, D, TILE, true, true>(w.q, a->q.stride_row, w.first_query, w.first_query + w.queries,
+                                      a->head_dim, q_smem);
+    cp_async_commit();
+    load_stage<T, D, K>(a, w, 0, stages_smem);
+    cp_async_wait<1>();  // this thread's part of Q is there
+    __syncthreads();     // everybody's is
+}
+
+template <class T, int D> __global__ void __launch_bounds__(THREADS, 2) staged(struct attention a) {
+    constexpr int STAGE_BYTES = 2 * KEYS * D * 2;
+    extern __shared__ __align__(128) char shared_smem[];
+    char *q_smem = shared_smem;                 // [TILE][D] of T
+    char *stages_smem = q_smem + TILE * D * 2;  // [2][STAGE_BYTES]
+    __shared__ struct work w;
+    find_work<T, TILE>(&a, &w);
+    load_first<T, D, KEYS>(&a, w, q_smem, stages_smem);
+
+    uint32_t q_strips = shared_address(q_smem) + warp() * STRIPS * STRIP * D * 2;
+    float m_reg[STRIPS][2], l_reg[STRIPS][2] = {}, o_reg[STRIPS][D / 8][4] = {};
+    for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = -INFINITY;
+    int stage = 0;  // bytes from the first
+    for (int first = 0; first < a.seqlen_k; first += KEYS) {
+        cp_async_wait<0>();  // this thread's part of the tile is there
+        __syncthreads();     // everybody's is, and nobody still reads the stage that the next lines refill
+        uint32_t k_tile = shared_address(stages_smem) + stage;
+        stage ^= STAGE_BYTES;
+        load_stage<T, D, KEYS>(&a, w, first + KEYS, stages_smem + stage);
+
+        if (warp() * STRIPS * STRIP >= w.queries) continue;  // this warp only helps loading
+        float s_reg[STRIPS][KEYS / 8][4] = {};
+        multiply_q_k<T, D, KEYS, true>(q_strips, k_tile, s_reg);
+        mask<STRIPS, KEYS>(&a, w, first, a.scale, s_reg);
+        softmax<D, STRIPS>(s_reg, m_reg, l_reg, o_reg);
+        multiply_p_v<T, D, true>(s_reg, k_tile + KEYS * D * 2, o_reg);
+    }
+    cp_async_wait_all();  // also where there was no key, and nobody waited
+    finish<T, D, STRIPS, true>(&a, w, m_reg, l_reg, o_reg, q_smem);
+}
+
+// ---- pipelined: cheaper exponentials, beside the products ----
+
+template <int D> constexpr int TILE_KEYS = 64;  // in a tile of K or V: as many as S has registers for
+template <> constexpr int TILE_KEYS<64> = 128;
+constexpr float LOWEST =
+    -1e30f;  // m before any key: below all scores, and finite, so that -inf - m is no NaN
+// m is rounded, and a score of the row is up to 2^RISE and three such roundings above it. Up to here that is
+// 2 ^ 11, of which fp16 holds the exponential.
+constexpr float SCORE_MAX = 1 << 24;
 constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
 
 // Changes the sign of the warp's rows of Q, in place.
@@ -534,7 +538,7 @@ static __device__ void raise_maximum(float factor, const float (*s_reg)[K / 8][4
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float m = fmaxf(m_reg[s][h], quad_max(top_reg[s][h]));
-            float keep = ex2(m_reg[s][h] - base_of(m));
+            float keep = ex2(m_reg[s][h] - m);
             m_reg[s][h] = m;
             l_reg[s][h] *= keep;
 #pragma unroll
@@ -553,7 +557,7 @@ static __device__ void exponentials(float factor, const float (*s_reg)[4], const
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             float *p = &p_reg[e / 2][2 * h + e % 2];
-            *p = ex2(s_reg[e / 2][2 * h + e % 2] * factor - base_of(m_reg[h]));
+            *p = ex2(s_reg[e / 2][2 * h + e % 2] * factor - m_reg[h]);
             l_reg[h] += *p;
         }
     }
@@ -561,47 +565,32 @@ static __device__ void exponentials(float factor, const float (*s_reg)[4], const
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(THREADS, CONFIG<D>.blocks) pipelined(struct attention a, float factor) {
-    constexpr int K = CONFIG<D>.keys;
-    constexpr bool HELD = CONFIG<D>.q_in_registers;
-    constexpr int TILE_BYTES = K * D * 2;  // of K or of V
+__global__ void __launch_bounds__(THREADS, 2) pipelined(struct attention a, float factor) {
+    constexpr int K = TILE_KEYS<D>;
+    constexpr int STAGE_BYTES = 2 * K * D * 2;
     extern __shared__ __align__(128) char shared_smem[];
+    char *q_smem = shared_smem;                 // [TILE][D] of T
+    char *stages_smem = q_smem + TILE * D * 2;  // [2][STAGE_BYTES]
     __shared__ struct work w;
     find_work<T, TILE>(&a, &w);
-    char *q_smem = shared_smem;                 // [TILE][D] of T
-    char *stages_smem = q_smem + TILE * D * 2;  // two of these: K [K][D], V [K][D]
-    load_tile<T, D, TILE, true, true>(w.q, a.q.stride_row, w.first_query, w.first_query + w.queries,
-                                      a.head_dim, q_smem);
-    cp_async_commit();
-    load_tile<T, D, K, true, true>(w.k, a.k.stride_row, 0, w.keys, a.head_dim, stages_smem);
-    load_tile<T, D, K, true, true>(w.v, a.v.stride_row, 0, w.keys, a.head_dim, stages_smem + TILE_BYTES);
-    cp_async_commit();
-
-    cp_async_wait<1>();  // this thread's part of Q is there
-    __syncthreads();     // everybody's is
+    load_first<T, D, K>(&a, w, q_smem, stages_smem);
     if (a.scale < 0.0f) negate_q<D>(q_smem);
 
     uint32_t q_strips = shared_address(q_smem) + warp() * STRIPS * STRIP * D * 2;
     float m_reg[STRIPS][2], l_reg[STRIPS][2] = {}, o_reg[STRIPS][D / 8][4] = {};
-    for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = -INFINITY;
-    uint32_t q_reg[HELD ? D / 16 : 1][STRIPS][4];
-    for (int step = 0; HELD && step < D / 16; step++) load_q<D, true>(q_strips, step, q_reg[step]);
-    uint32_t stage = 0;  // bytes from the first
-    for (int first = 0; first < w.keys; first += K) {
+    for (int s = 0; s < STRIPS; s++) m_reg[s][0] = m_reg[s][1] = LOWEST;
+    int stage = 0;  // bytes from the first
+    for (int first = 0; first < a.seqlen_k; first += K) {
         cp_async_wait<0>();  // this thread's part of the tile is there
         __syncthreads();     // everybody's is, and nobody still reads the stage that the next lines refill
-        uint32_t next = stage ^ 2 * TILE_BYTES;
-        if (first + K < w.keys) {
-            char *k_smem = stages_smem + next;
-            load_tile<T, D, K, true, true>(w.k, a.k.stride_row, first + K, w.keys, a.head_dim, k_smem);
-            load_tile<T, D, K, true, true>(w.v, a.v.stride_row, first + K, w.keys, a.head_dim,
-                                           k_smem + TILE_BYTES);
-        }
-        cp_async_commit();
         uint32_t k_tile = shared_address(stages_smem) + stage;
+        stage ^= STAGE_BYTES;
+        load_stage<T, D, K>(&a, w, first + K, stages_smem + stage);
+
+        // (To ask whether this warp has queries at all would cost the others more than it saves.)
         float s_reg[STRIPS][K / 8][4] = {};
-        multiply_q_k<T, D, K, true, HELD>(q_strips, k_tile, q_reg, s_reg);
-        if (first + K > w.keys_for_all) mask<STRIPS, K>(&a, w, first, 1.0f, s_reg);
+        multiply_q_k<T, D, K, true>(q_strips, k_tile, s_reg);
+        if (a.causal || first + K > a.seqlen_k) mask<STRIPS, K>(&a, w, first, 1.0f, s_reg);
         raise_maximum<D, K>(factor, s_reg, m_reg, l_reg, o_reg);
         // The exponentials of the next keys need no product, so they run while the tensor cores are busy.
 #pragma unroll
@@ -610,9 +599,8 @@ __global__ void __launch_bounds__(THREADS, CONFIG<D>.blocks) pipelined(struct at
 #pragma unroll
             for (int s = 0; s < STRIPS; s++)
                 exponentials<T>(factor, &s_reg[s][2 * n], m_reg[s], l_reg[s], p_reg[s]);
-            multiply_p_v<T, D, true>(p_reg, k_tile + TILE_BYTES + n * 16 * D * 2, o_reg);
+            multiply_16_keys<T, D, true>(p_reg, k_tile + (K + n * 16) * D * 2, o_reg);
         }
-        stage = next;
     }
     cp_async_wait_all();  // also where there was no key, and nobody waited
     for (int s = 0; s < STRIPS; s++)
@@ -622,16 +610,6 @@ __global__ void __launch_bounds__(THREADS, CONFIG<D>.blocks) pipelined(struct at
 
 // ---- launches and the table ----
 
-static bool rows_are_aligned(struct tensor x) {
-    return (uintptr_t)x.data % 16 == 0 && (x.stride_batch | x.stride_head | x.stride_row) % 8 == 0;
-}
-
-// Stops if a row starts off a multiple of 16 bytes: no layout of lab_main does.
-static void check_alignment(const struct attention *a) {
-    bool aligned =
-        rows_are_aligned(a->q) && rows_are_aligned(a->k) && rows_are_aligned(a->v) && rows_are_aligned(a->o);
-    CUDA_CHECK(aligned ? cudaSuccess : cudaErrorMisalignedAddress);
-}
 static unsigned blocks_of(const struct attention *a, int tile) {
     return lab_blocks((int64_t)a->batch * a->heads * lab_blocks(a->seqlen_q, tile), 1);
 }
@@ -652,37 +630,33 @@ template <class T, int D, bool SWIZZLED> static void attention_mma_of(struct att
 template <class T, int D> static void mma_of(struct attention a) { attention_mma_of<T, D, false>(a); }
 template <class T, int D> static void swizzle_of(struct attention a) { attention_mma_of<T, D, true>(a); }
 
+template <class T, int D> static void staged_of(struct attention a) {
+    constexpr int BYTES = (TILE + 4 * KEYS) * D * 2;
+    CUDA_CHECK(cudaFuncSetAttribute(staged<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+    staged<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a);
+}
+
 template <class T, int D> static void pipelined_of(struct attention a) {
-    constexpr int BYTES = (TILE + 4 * CONFIG<D>.keys) * D * 2;
+    constexpr int BYTES = (TILE + 4 * TILE_KEYS<D>)*D * 2;
     CUDA_CHECK(cudaFuncSetAttribute(pipelined<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, 1e-30f));
 }
 
-// The one of four functions that fits the type and head_dim; what is missing to 64 or 128 is filled with 0.
-typedef void launch_function(struct attention a);
-static void launch(struct attention a, launch_function *half_64, launch_function *half_128,
-                   launch_function *bf16_64, launch_function *bf16_128) {
-    if (query_count(&a) == 0) return;
-    check_alignment(&a);
-    if (a.dtype == DTYPE_FP16) (a.head_dim <= 64 ? half_64 : half_128)(a);
-    if (a.dtype == DTYPE_BF16) (a.head_dim <= 64 ? bf16_64 : bf16_128)(a);
-    CUDA_CHECK(cudaGetLastError());
-}
+static void launch_loop_swap(struct attention a) { LAB16_LAUNCH(a, loop_swap_of); }
+static void launch_mma(struct attention a) { LAB16_LAUNCH(a, mma_of); }
+static void launch_swizzle(struct attention a) { LAB16_LAUNCH(a, swizzle_of); }
+static void launch_staged(struct attention a) { LAB16_LAUNCH(a, staged_of); }
+static void launch_pipelined(struct attention a) { LAB16_LAUNCH(a, pipelined_of); }
 
-#define LAUNCH(kernel_of)                                                                                    \
-    launch(a, kernel_of<half, 64>, kernel_of<half, 128>, kernel_of<__nv_bfloat16, 64>,                       \
-           kernel_of<__nv_bfloat16, 128>)
-static void launch_loop_swap(struct attention a) { LAUNCH(loop_swap_of); }
-static void launch_mma(struct attention a) { LAUNCH(mma_of); }
-static void launch_swizzle(struct attention a) { LAUNCH(swizzle_of); }
-static void launch_pipelined(struct attention a) { LAUNCH(pipelined_of); }
-
-constexpr struct support ANYWHERE = {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 8, 128, 0, 0, 0};
+constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
+constexpr struct support ANYWHERE = {TYPES, 8, 128, 0, 0, 0};
+constexpr struct support NO_HUGE_SCORES = {TYPES, 8, 128, 0, 0, SCORE_MAX};
 static const struct kernel kernels[] = {
     {"loop_swap", "a block keeps its queries: O in registers", launch_loop_swap, nullptr, ANYWHERE},
     {"mma", "both products on tensor cores", launch_mma, nullptr, ANYWHERE},
     {"swizzle", "no bank conflicts", launch_swizzle, nullptr, ANYWHERE},
-    {"pipelined", "loads behind the products, cheap exponentials", launch_pipelined, nullptr, ANYWHERE},
+    {"staged", "the next keys arrive during the products", launch_staged, nullptr, ANYWHERE},
+    {"pipelined", "cheap exponentials, beside the products", launch_pipelined, nullptr, NO_HUGE_SCORES},
 };
 
 static const struct lab lab04 = {

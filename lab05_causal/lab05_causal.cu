@@ -38,8 +38,9 @@ template <int D> constexpr int KEYS = 64;  // in a tile of K or V
 template <> constexpr int KEYS<64> = 128;
 constexpr float LOG2E = 1.44269504f;
 constexpr float LOWEST =
-    -1e30f;                   // m before any key: below all scores, and finite, so that -inf - m is no NaN
-constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
+    -1e30f;  // m before any key: below all scores, and finite, so that -inf - m is no NaN
+constexpr float SCORE_MAX = 1 << 24;  // see lab 04
+constexpr float RISE = 8.0f;          // in powers of two: see raise_maximum
 
 enum step { MASKED, SKIPPED, BALANCED, PACKED };
 
@@ -519,8 +520,8 @@ static void launch_balanced(struct attention a) { LAB16_LAUNCH(a, balanced_of); 
 static void launch_packed(struct attention a) { LAB16_LAUNCH(a, packed_of); }
 
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
-constexpr struct support ANY_MASK = {TYPES, 8, 128, 0, FEATURE_WINDOW, 0};
-constexpr struct support ANY_LENGTHS = {TYPES, 8, 128, 0, FEATURE_WINDOW | FEATURE_PACKED, 0};
+constexpr struct support ANY_MASK = {TYPES, 8, 128, 0, FEATURE_WINDOW, SCORE_MAX};
+constexpr struct support ANY_LENGTHS = {TYPES, 8, 128, 0, FEATURE_WINDOW | FEATURE_PACKED, SCORE_MAX};
 static const struct kernel kernels[] = {
     {"masked", "every tile computed, every score masked", launch_masked, nullptr, ANY_MASK},
     {"skipped", "tiles that nobody sees are not loaded", launch_skipped, nullptr, ANY_MASK},
