@@ -39,6 +39,7 @@ struct attention {
     int batch, heads, kv_heads;  // heads is a multiple of kv_heads (grouped-query attention)
     int seqlen_q, seqlen_k;
     int head_dim;
+    int pad;      // elements between the rows of q, k, v and o that are of no row: the strides know them, too
     float scale;  // the scores are scale * (q . k)
     int causal;   // 1: query i sees keys j <= i + seqlen_k - seqlen_q (aligned bottom right)
     // 1: a sliding window beside causal. Query i, which stands at key i + seqlen_k - seqlen_q, sees from

@@ -148,7 +148,11 @@ static int guards_intact(struct run *run, struct result *result) {
             result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
             return 0;
         }
-    return 1;
+    if (problem_gaps_intact(&run->problem)) return 1;
+    result->verdict = VERDICT_GUARD;
+    snprintf(result->detail, sizeof result->detail, "it wrote between the rows of O, which are --pad apart");
+    result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
+    return 0;
 }
 
 static int inputs_intact(struct run *run, struct result *result) {
@@ -366,8 +370,16 @@ static void run_kernel(struct run *run, const struct kernel *kernel, struct repo
 #ifdef SIMT_CPU
         found_races(o->schedule, result);  // whatever the outputs are: a race may be why they are wrong
 #endif
-        if (result->verdict == VERDICT_RIGHT && (!ON_CPU || (seconds < cheap_seconds && !o->sweep)))
+        if (result->verdict == VERDICT_RIGHT && (!ON_CPU || (seconds < cheap_seconds && !o->sweep))) {
+            double free_bytes = (double)device_free_bytes();
             check_again(run, kernel, "on the same inputs", result);
+            result->growth = free_bytes - (double)device_free_bytes();
+        }
+        for (int i = 1; i <= o->repeat && result->verdict == VERDICT_RIGHT; ++i) {
+            char how[64];
+            snprintf(how, sizeof how, "in repetition %d of %d", i, o->repeat);
+            check_again(run, kernel, how, result);
+        }
 #ifdef SIMT_CPU
         if (result->verdict == VERDICT_RIGHT && o->sanitize) check_schedules(run, kernel, result);
         simt_set_sanitizing(0);

@@ -27,11 +27,13 @@ enum option {
     OPTION_FULL,
     OPTION_SCALE,
     OPTION_LAYOUT,
+    OPTION_PAD,
     OPTION_INPUTS,
     OPTION_SEED,
     OPTION_LOAD,
     OPTION_SAVE,
     OPTION_KERNEL,
+    OPTION_REPEAT,
     OPTION_BENCH,
     OPTION_PROFILE,
     OPTION_SANITIZE,
@@ -72,12 +74,14 @@ static const struct {
                        "R is L if left out, 0 with --causal"},
     [OPTION_SCALE] = {"scale", "S", "factor of the scores (default: 1 / sqrt(D))"},
     [OPTION_LAYOUT] = {"layout", "L", "order in memory: bhsd (default) or bshd, or four of them: q,k,v,o"},
+    [OPTION_PAD] = {"pad", "E", "elements between the rows of every tensor that nobody may touch"},
     [OPTION_INPUTS] = {"inputs", "NAME", "what Q, K and V hold (below; default: normal)"},
     [OPTION_SEED] = {"seed", "S", "of the inputs (default: 1); the same numbers on every machine"},
     [OPTION_LOAD] = {"load", "DIR",
                      "read q.npy, k.npy, v.npy (and o.npy, lse.npy if there) in place of --inputs"},
     [OPTION_SAVE] = {"save", "DIR", "write inputs, reference and every kernel's o and lse as .npy"},
     [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
+    [OPTION_REPEAT] = {"repeat", "N", "run each kernel N times more: O and LSE must be the same to the bit"},
     [OPTION_BENCH] = {"bench", NULL, "time the kernels that are right"},
     [OPTION_PROFILE] = {"profile", NULL,
                         "memory traffic line by line (cpu), or Nsight Compute's counters (gpu)"},
@@ -261,7 +265,7 @@ static int parse_window(struct options *o, struct message *why) {
 // Sums up the lengths of --seqlens and its like: cu_seqlens[n], the tokens before sequence n.
 static int parse_seqlens(const char *option, const char *value, int *cu_seqlens, int *sequences,
                          struct message *why) {
-    int n = 0, length;
+    int n = 0, length = 0;
     char item[48];
     cu_seqlens[0] = 0;
     for (const char *at = value; next_item(&at, item); ++n) {
@@ -363,6 +367,8 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
         return parse_scale(value, &o->scale, why);
     case OPTION_LAYOUT:
         return parse_layout(value, o->layout, why);
+    case OPTION_PAD:
+        return parse_int(name, value, 0, &o->pad, why);
     case OPTION_INPUTS:
         o->given |= GIVEN_INPUTS;
         return parse_inputs(value, &o->inputs, why);
@@ -375,6 +381,8 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
         return parse_path(name, value, &o->save, why);
     case OPTION_KERNEL:
         return parse_kernel(value, lab, o, why);
+    case OPTION_REPEAT:
+        return parse_int(name, value, 0, &o->repeat, why);
     case OPTION_BENCH:
         o->bench = 1;
         return 0;

@@ -30,6 +30,7 @@ enum { MAX_CHOSEN_KERNELS = 16, MAX_SEQUENCES = 8192 };
 struct options {
     int batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim;
     enum dtype dtype;
+    int pad;  // as in struct attention
     int causal;
     int window, window_left, window_right;  // as in struct attention
     // --seqlens: batch is 1, seqlen_q and seqlen_k are the sums. 0 sequences: not packed.
@@ -43,6 +44,7 @@ struct options {
     const char *window_text, *seqlens_text[2];  // --window; lengths of queries and keys
     const char *kernel[MAX_CHOSEN_KERNELS];     // names from the lab's table; none: all
     int kernel_count;
+    int repeat;  // launches more than otherwise
     int bench, profile, sanitize, sweep, list, help;
     uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)
     int schedule_given;

@@ -38,10 +38,14 @@ double preflight_workspace(const struct kernel *kernel, const struct attention *
 static const struct {
     unsigned feature;
     const char *option, *lab;
-} features[] = {{FEATURE_WINDOW, "--window", "lab05_causal"}, {FEATURE_PACKED, "--seqlens", "lab05_causal"}};
+} features[] = {{FEATURE_WINDOW, "--window", "lab05_causal"},
+                {FEATURE_PACKED, "--seqlens", "lab05_causal"},
+                {FEATURE_UNALIGNED, "a --pad that puts rows off multiples of 16 bytes", "lab01_naive"}};
 
 static unsigned features_needed(const struct attention *a) {
-    return (a->window ? (unsigned)FEATURE_WINDOW : 0u) | (a->sequences ? (unsigned)FEATURE_PACKED : 0u);
+    int64_t row_bytes = ((int64_t)a->head_dim + a->pad) * dtype_bytes(a->dtype);
+    return (a->window ? (unsigned)FEATURE_WINDOW : 0u) | (a->sequences ? (unsigned)FEATURE_PACKED : 0u) |
+           (a->pad && row_bytes % 16 != 0 ? (unsigned)FEATURE_UNALIGNED : 0u);
 }
 
 // "--window (but B, C do)", or "(but lab05_causal does)" if no kernel of this lab does.
@@ -124,7 +128,7 @@ struct sizes {
 
 static struct sizes sizes_of(const struct attention *a) {
     double queries = (double)a->batch * a->heads * a->seqlen_q;
-    double element = (double)dtype_bytes(a->dtype) * a->head_dim;
+    double element = (double)dtype_bytes(a->dtype) * ((double)a->head_dim + a->pad);
     return (struct sizes){.q = queries * element,
                           .k = (double)a->batch * a->kv_heads * a->seqlen_k * element,
                           .lse = queries * sizeof(float),

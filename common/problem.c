@@ -28,6 +28,9 @@ static struct tensor *tensor_at(struct attention *a, int which) {
     return which == Q ? &a->q : which == K ? &a->k : which == V ? &a->v : &a->o;
 }
 
+// Elements from one row to the next, where rows lie side by side.
+static double width_of(const struct attention *a) { return (double)a->head_dim + a->pad; }
+
 static int heads_of(const struct attention *a, int which) {
     return which == Q || which == O ? a->heads : a->kv_heads;
 }
@@ -40,7 +43,7 @@ static int tokens_of(const struct attention *a, int which) {
 double problem_bytes(const struct attention *a) {
     double lse = (double)a->batch * a->heads * a->seqlen_q * sizeof(float), all = lse, largest = 0;
     for (int i = 0; i < TENSORS; ++i) {
-        double elements = (double)a->batch * heads_of(a, i) * tokens_of(a, i) * a->head_dim;
+        double elements = (double)a->batch * heads_of(a, i) * tokens_of(a, i) * width_of(a);
         double bytes = elements * (double)dtype_bytes(a->dtype);
         all += bytes, largest = fmax(largest, bytes);
     }
@@ -50,6 +53,9 @@ double problem_bytes(const struct attention *a) {
 int problem_fits(const struct attention *a, struct message *why) {
     double need = problem_bytes(a), memory = machine_memory_bytes();
     char need_text[32], memory_text[32];
+    if (width_of(a) > INT32_MAX)
+        return fail(why, "--dim %d and --pad %d make rows longer than %d elements; choose a smaller --pad.",
+                    a->head_dim, a->pad, INT32_MAX);
     if (need > memory * USABLE_MEMORY)
         return fail(
             why,
@@ -57,7 +63,7 @@ int problem_fits(const struct attention *a, struct message *why) {
             "%s; choose a smaller shape.",
             bytes_text(need, need_text), bytes_text(memory, memory_text));
     // A batch of none needs no memory, but its strides are products of the rest.
-    double stride = fmax((double)a->heads * a->seqlen_q, (double)a->kv_heads * a->seqlen_k) * a->head_dim;
+    double stride = fmax((double)a->heads * a->seqlen_q, (double)a->kv_heads * a->seqlen_k) * width_of(a);
     if (stride > 0x1p62)
         return fail(why,
                     "This shape has %.2g elements in one sequence, more than 64 bits can number; choose "
@@ -72,11 +78,13 @@ static int allocate(struct problem *p, struct message *why) {
     double need = problem_bytes(a);
     for (int i = 0; i < TENSORS; ++i) {
         p->bytes[i] = (size_t)a->batch * (size_t)heads_of(a, i) * (size_t)tokens_of(a, i) *
-                      (size_t)a->head_dim * (size_t)dtype_bytes(a->dtype);
+                      ((size_t)a->head_dim + (size_t)a->pad) * (size_t)dtype_bytes(a->dtype);
         void *data = malloc(p->bytes[i] ? p->bytes[i] : 1);
-        *tensor_at(a, i) = tensor_view(data, p->layout[i], heads_of(a, i), tokens_of(a, i), a->head_dim);
+        *tensor_at(a, i) =
+            tensor_view(data, p->layout[i], heads_of(a, i), tokens_of(a, i), a->head_dim + a->pad);
         if (!data) return fail(why, "There is no memory left for %.1f GB of inputs.", need / 1e9);
     }
+    for (int i = 0; i < TENSORS && a->pad > 0; ++i) memset(tensor_at(a, i)->data, 0xff, p->bytes[i]);
     a->lse = malloc((size_t)a->batch * (size_t)a->heads * (size_t)a->seqlen_q * sizeof(float) + 1);
     return a->lse ? 0 : fail(why, "There is no memory left for %.1f GB of inputs.", need / 1e9);
 }
@@ -127,11 +135,28 @@ static void save_element(void *context, int64_t in_memory, int64_t in_file) {
     number_store(c->to_type, c->to, in_file, number_load(c->from_type, c->from, in_memory));
 }
 
+static void look_at_element(void *context, int64_t in_memory, int64_t in_file) {
+    struct copy *c = context;
+    (void)in_file;
+    c->inexact |= !isfinite(number_load(c->from_type, c->from, in_memory));
+}
+
 static int all_finite(const struct attention *a, int which) {
     const struct tensor *t = tensor_at((struct attention *)a, which);
-    int64_t count = (int64_t)a->batch * heads_of(a, which) * tokens_of(a, which) * a->head_dim;
-    for (int64_t i = 0; i < count; ++i)
-        if (!isfinite(number_load(a->dtype, t->data, i))) return 0;
+    struct copy look = {.from_type = a->dtype, .from = t->data};
+    for_each(a, *t, which, look_at_element, &look);
+    return !look.inexact;
+}
+
+int problem_gaps_intact(const struct problem *p) {
+    const struct attention *a = &p->host;
+    size_t element = (size_t)dtype_bytes(a->dtype), gap = (size_t)a->pad * element;
+    size_t width = (size_t)a->head_dim * element + gap;
+    // Of every layout: rows lie side by side, each with its gap behind it.
+    for (size_t at = width; at <= p->bytes[O] && gap > 0; at += width) {
+        const unsigned char *byte = (const unsigned char *)a->o.data + at - gap;
+        if (byte[0] != 0xff || memcmp(byte, byte + 1, gap - 1) != 0) return 0;
+    }
     return 1;
 }
 
@@ -278,6 +303,7 @@ struct attention problem_shape(const struct options *o) {
                               .seqlen_q = o->seqlen_q,
                               .seqlen_k = o->seqlen_k,
                               .head_dim = o->head_dim,
+                              .pad = o->pad,
                               .scale = o->scale,
                               .causal = o->causal,
                               .window = o->window,

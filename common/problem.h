@@ -60,6 +60,10 @@ int problem_save(const struct problem *problem, const char *folder, struct messa
 int problem_save_result(const struct problem *problem, const char *folder, const char *name,
                         struct message *why);
 
+// 1 if the gaps of --pad between the rows of host.o, as a kernel left it, hold the 0xFF bytes that were
+// there.
+int problem_gaps_intact(const struct problem *problem);
+
 void problem_free(struct problem *problem);
 
 #endif

@@ -97,8 +97,9 @@ static void mask_text(const struct attention *a, char text[64]) {
 void report_print_configuration(FILE *out, const struct report *r) {
     const struct attention *a = &r->shape;
     const struct options *o = r->options;
-    char layout[32], inputs[160], mask[64];
+    char layout[64], inputs[160], mask[64];
     layout_text(o, layout);
+    if (a->pad) snprintf(layout + strlen(layout), 32, ", pad %d", a->pad);
     mask_text(a, mask);
     if (o->load)
         snprintf(inputs, sizeof inputs, "from %.100s", o->load);
@@ -270,7 +271,8 @@ static void json_result(FILE *out, const struct report *report, const struct res
             ran(r) && is_right(r) ? "true" : "false");
     json_text(out, "detail", ran(r) ? r->detail : r->refused);
     if (report->options->sweep) fprintf(out, ", \"seqlen\": %d", r->seqlen);
-    fprintf(out, ", \"workspace_bytes\": %.0f, \"memory_bytes\": %.0f", r->workspace, r->memory);
+    fprintf(out, ", \"workspace_bytes\": %.0f, \"memory_bytes\": %.0f, \"growth_bytes\": %.0f", r->workspace,
+            r->memory, r->growth);
     if (ran(r)) {
         json_finding(out, "o", &r->o);
         json_finding(out, "lse", &r->lse);
@@ -310,6 +312,7 @@ int report_write_json(FILE *out, const struct report *report) {
                 largest_step(o->cu_seqlens_k, o->sequences));
     json_text(out, "dtype", dtype_name(a->dtype));
     json_text(out, "layout", layout);
+    if (a->pad) fprintf(out, ", \"pad\": %d", a->pad);
     json_number(out, "scale", a->scale);
     fputs("},\n", out);
     if (o->load) {

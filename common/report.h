@@ -13,9 +13,11 @@
 // What became of one kernel (in a sweep: at one length).
 struct result {
     const char *kernel, *adds;
-    int seqlen;            // keys
-    double workspace;      // bytes
-    double memory;         // bytes of inputs, outputs and workspace
+    int seqlen;        // keys
+    double workspace;  // bytes
+    double memory;     // bytes of inputs, outputs and workspace
+    double growth;     // bytes that a second launch took of the device's memory and kept; 0: none, or no such
+                       // launch
     char refused[600];     // why it did not run; empty: it ran
     enum verdict verdict;  // of everything; `detail` has a sentence unless it is VERDICT_RIGHT
     char detail[600];

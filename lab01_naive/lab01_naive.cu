@@ -376,7 +376,7 @@ static size_t matrix_bytes(const struct attention *a) {  // S and P
     return 2 * (size_t)(score_matrix(a, 0).stride_batch * a->batch) * sizeof(half);
 }
 
-constexpr struct support ANYWHERE = {1u << DTYPE_FP16, 8, 256, 0, 0, 0};
+constexpr struct support ANYWHERE = {1u << DTYPE_FP16, 8, 256, 0, FEATURE_UNALIGNED, 0};
 constexpr struct support ON_GPU = {1u << DTYPE_FP16, 8, 256, 1, 0, 0};
 static const struct kernel kernels[] = {
     {"naive", "one thread per element of S and O", launch_naive, matrix_bytes, ANYWHERE},

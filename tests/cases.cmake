@@ -95,6 +95,15 @@ lab_case(bshd PROBE --batch 2 --heads 3 --seqlen 18 --dim 24 --layout bshd)
 lab_case(mixed_layouts PROBE --batch 2 --heads 3 --seqlen-q 18 --seqlen-k 37 --dim 16 --causal --layout bshd,bhsd,bshd,bhsd)
 lab_case(mixed_layouts_gqa --batch 2 --heads 6 --kv-heads 2 --seqlen 35 --dim 24 --layout bhsd,bshd,bhsd,bshd)
 
+# Rows further apart than they are long: NaN lies between them, and nobody may write there.
+lab_case(pad_8 PROBE --batch 2 --heads 3 --seqlen-q 18 --seqlen-k 37 --dim 16 --pad 8)
+lab_case(pad_8_causal --heads 4 --kv-heads 2 --seqlen-q 70 --seqlen-k 65 --dim 64 --causal --pad 8 --layout bshd)
+lab_case(pad_200 PROBE --seqlen 33 --dim 40 --pad 200 --layout bshd,bhsd,bhsd,bshd)
+lab_case(pad_dim128 --seqlen-q 20 --seqlen-k 70 --dim 128 --heads 1 --pad 64)
+lab_case(pad_1 PROBE --batch 2 --heads 3 --seqlen-q 18 --seqlen-k 37 --dim 16 --pad 1)  # rows off 16 bytes
+lab_case(pad_7_causal --heads 4 --kv-heads 2 --seqlen-q 70 --seqlen-k 65 --dim 72 --causal --pad 7 --layout bshd)
+lab_case(pad_4 --seqlen 40 --dim 24 --pad 4)
+
 # Inputs that show what random numbers hide; common/inputs.h says what each is.
 lab_case(zero_q PROBE --seqlen-q 20 --seqlen-k 130 --heads 1 --dim 32 --inputs zero-q)  # o = mean of v, lse = ln(keys seen)
 lab_case(zero_q_causal PROBE --seqlen-q 20 --seqlen-k 50 --causal --heads 6 --kv-heads 2 --dim 8 --inputs zero-q)
@@ -145,6 +154,7 @@ lab_case(window_causal_0 --seqlen-q 20 --seqlen-k 70 --window 0 --causal --heads
 lab_case(window_causal_right --seqlen 90 --window 20,9 --causal --dim 24)  # nobody looks ahead all the same
 lab_case(window_gqa_6_2 PROBE --batch 2 --heads 6 --kv-heads 2 --seqlen-q 19 --seqlen-k 33 --window 9,1 --dim 16)
 lab_case(window_dim128 --seqlen-q 70 --seqlen-k 210 --window 66,10 --heads 1 --dim 128)
+lab_case(window_pad --seqlen 40 --window 6,3 --dim 24 --pad 8)
 lab_case(window_bshd --batch 2 --heads 3 --seqlen 40 --window 6,3 --dim 24 --layout bshd)
 lab_case(window_beyond --seqlen-q 50 --seqlen-k 80 --window 2000000000,2147483647 --dim 16)  # everybody sees all
 lab_case(window_beyond_causal --seqlen 80 --window 2147483647 --causal --dim 16)
@@ -189,6 +199,7 @@ lab_case(packed_gqa_6_2 PROBE --seqlens-q 19,2,0,30 --seqlens-k 7,40,3,30 --caus
 lab_case(packed_gqa_9_3_bhsd --seqlens 19,2,0,30 --heads 9 --kv-heads 3 --dim 24 --layout bhsd)
 lab_case(packed_bhsd PROBE --seqlens-q 5,40,1,9 --seqlens-k 20,3,70,9 --causal --dim 16 --layout bhsd)
 lab_case(packed_mixed_layouts --seqlens-q 5,40,9 --seqlens-k 20,3,9 --dim 24 --layout bshd,bhsd,bshd,bhsd)
+lab_case(packed_pad --seqlens-q 30,0,9 --seqlens-k 7,4,70 --causal --dim 24 --pad 16)
 lab_case(packed_dim128 --seqlens 30,0,99 --causal --heads 1 --dim 128)
 lab_case(packed_window PROBE --seqlens 70,9,150 --window 20,3 --heads 1 --dim 16)
 lab_case(packed_window_causal PROBE --seqlens-q 9,70,20 --seqlens-k 130,40,20 --window 30 --causal --heads 1 --dim 16)
@@ -217,4 +228,5 @@ gpu_case(window_8192_causal --seqlen 8192 --window 512 --causal --heads 2 --dim 
 gpu_case(packed_mixed --seqlens 17,0,4099,1,2048,300,129 --causal --heads 8 --kv-heads 2 --dim 128)
 gpu_case(packed_1000 --seqlens-q ${tiny}${tiny}${tiny}${tiny}${tiny}900 --seqlens-k ${tiny}${tiny}${tiny}${tiny}${tiny}3000 --heads 5 --dim 72)
 gpu_case(packed_window_4099 --seqlens-q 4099,300,0,77 --seqlens-k 8200,300,9,1000 --window 200,10 --heads 2 --dim 64)
+gpu_case(pad_over_2_31 --seqlen 65 --heads 1 --dim 64 --pad 33600000)  # in one head, offsets beyond 2^31: 17.5 GB
 gpu_case(n50000 --seqlen 50000 --heads 1 --dim 64 --causal)  # and N * N alone is

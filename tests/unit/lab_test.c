@@ -15,9 +15,12 @@ static void to_host(void *host, const void *device, size_t bytes) {
 static void to_device(void *device, const void *host, size_t bytes) {
     if (bytes) CUDA_CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
 }
-static size_t q_bytes(const struct attention *a) { return (size_t)query_count(a) * (size_t)a->head_dim * 2; }
+static size_t q_bytes(const struct attention *a) {
+    return (size_t)query_count(a) * ((size_t)a->head_dim + (size_t)a->pad) * 2;
+}
 static size_t k_bytes(const struct attention *a) {
-    return (size_t)a->batch * (size_t)a->kv_heads * (size_t)a->seqlen_k * (size_t)a->head_dim * 2;
+    return (size_t)a->batch * (size_t)a->kv_heads * (size_t)a->seqlen_k *
+           ((size_t)a->head_dim + (size_t)a->pad) * 2;
 }
 // The prefix sums of a packed problem on the host, as the kernel finds them; static, of one problem at a
 // time.
@@ -41,6 +44,7 @@ static void right(struct attention a) {
     h.q.data = allocate(q_bytes(&a)), h.o.data = allocate(q_bytes(&a)),
     h.lse = allocate((size_t)query_count(&a) * 4);
     h.k.data = allocate(k_bytes(&a)), h.v.data = allocate(k_bytes(&a));
+    to_host(h.o.data, a.o.data, q_bytes(&a));  // and the gaps of --pad stay as they were
     to_host(h.q.data, a.q.data, q_bytes(&a));
     to_host(h.k.data, a.k.data, k_bytes(&a));
     to_host(h.v.data, a.v.data, k_bytes(&a));
@@ -104,6 +108,28 @@ static void past_lengths(struct attention a) {
     right(a);
     if (a.cu_seqlens_q) CUDA_CHECK(cudaMemset((int *)a.cu_seqlens_q + a.sequences + 1, 0, 1));
 }
+// The last byte of the last gap of O, and of the first one of K.
+static void writes_gap_of_o(struct attention a) {
+    right(a);
+    CUDA_CHECK(cudaMemset((char *)a.o.data + q_bytes(&a) - 1, 0, 1));
+}
+static void writes_gap_of_k(struct attention a) {
+    right(a);
+    CUDA_CHECK(cudaMemset((char *)a.k.data + a.k.stride_row * 2 - 1, 0, 1));
+}
+// Keeps memory that it takes: the second launch has more than the first.
+static void *kept[100];
+static void keeps_memory(struct attention a) {
+    right(a);
+    CUDA_CHECK(cudaMalloc(&kept[launches % 100], 4 << 20));
+}
+// Right but for one bit in the fifth launch: the first, the one after it, and the third repetition.
+static void unsteady_later(struct attention a) {
+    float last;
+    right(a);
+    to_host(&last, a.lse + query_count(&a) - 1, 4);
+    if (launches == 5) last = nextafterf(last, INFINITY), to_device(a.lse + query_count(&a) - 1, &last, 4);
+}
 static void unsteady(struct attention a) {
     float last;
     right(a);
@@ -146,8 +172,13 @@ static const struct kernel kernels[] = {
     {"too_large", "", right, workspace_too_large, ANY},
     {"keeps_scores", "", right, workspace_of_scores, ANY},
     {"only_64", "", right, NULL, {1u << DTYPE_FP16 | 1u << DTYPE_BF16, 64, 64, 0, 0, 0}},
+    {"unsteady_later", "", unsteady_later, NULL, ANY},
     {"changes_lengths", "", changes_lengths, NULL, ANY},
     {"past_lengths", "", past_lengths, NULL, ANY},
+    {"writes_gap_of_o", "", writes_gap_of_o, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_UNALIGNED, 0}},
+    {"writes_gap_of_k", "", writes_gap_of_k, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_UNALIGNED, 0}},
+    {"unaligned", "", right, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_UNALIGNED, 0}},
+    {"keeps_memory", "", keeps_memory, NULL, ANY},
     {"small_scores", "", right, NULL, {1u << DTYPE_FP16, 8, 128, 0, 0, 4}},
 };
 static const struct shape shape = {.batch = 2, .heads = 3, .kv_heads = 1, .seqlen = 12, .head_dim = 8};
@@ -225,6 +256,23 @@ int main(int argc, char **argv) {
     run("--kernel small_scores --scale 0.1", LAB_OK, "\"verdict\": \"right\"");
     run("--kernel small_scores --scale 2", LAB_USAGE, "(but up to 4); choose a smaller --scale");
     run("--kernel only_64 --dim 64 --window 3", LAB_USAGE, NULL);
+
+    run("--kernel right --pad 8 --layout bshd", LAB_OK, "\"layout\": \"bshd\", \"pad\": 8");
+    run("--kernel right --pad 8 --inputs nan-v --causal", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel right --pad 3", LAB_USAGE, NULL);
+    run("--kernel unaligned --pad 3 --layout bshd,bhsd,bshd,bhsd", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel writes_gap_of_o --pad 1", LAB_WRONG,
+        "it wrote between the rows of O, which are --pad apart");
+    run("--kernel writes_gap_of_k --pad 1", LAB_WRONG, "it changed K");
+    run("--kernel right --repeat 4", LAB_OK, "\"growth_bytes\": 0");
+    EXPECT(launches == 6);
+    run("--kernel unsteady_later", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel unsteady_later --repeat 2", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel unsteady_later --repeat 4", LAB_WRONG,
+        "LSE differs from the first run in repetition 3 of 4");
+    run("--kernel unsteady_later --repeat 4 --bench", LAB_WRONG, "in repetition 3 of 4");
+    run("--kernel keeps_memory", LAB_OK, "\"growth_bytes\": 4194304");
+    for (int i = 0; i < 100; ++i) CUDA_CHECK(cudaFree(kept[i]));
 
     // Files hold packed tokens as a batch of one; the lengths are said again.
     char line[1200];

@@ -66,6 +66,8 @@ static void right(void) {
            options.sanitize);
     EXPECT(strcmp(options.load, "in") == 0 && strcmp(options.save, "out") == 0 &&
            strcmp(options.json, "file") == 0);
+    EXPECT(parse("--pad 8 --repeat 200") == 0 && options.pad == 8 && options.repeat == 200);
+    EXPECT(parse("") == 0 && options.pad == 0 && options.repeat == 0);
     EXPECT(parse("--help --no-such-thing") == 0 && options.help);
     EXPECT(parse("--list") == 0 && options.list);
 }
@@ -116,6 +118,8 @@ static void wrong(void) {
     refuse("--sweep --seqlen 9", "--seqlen");
     refuse("--sweep --load d", "--load");
     refuse("--json=", "path");
+    refuse("--pad -1", "at least 0");
+    refuse("--repeat -1", "at least 0");
 }
 
 static void windows(void) {

@@ -108,6 +108,13 @@ static void features(void) {
     refuse("--seqlens 3 --kernel plain --kernel slides",
            "plain, slides do not support --seqlens (but packs does).");
     refuse("--seqlens 3 --window 3 --kernel slides", "slides does not support --seqlens (but packs does).");
+    EXPECT(check("--pad 8 --dim 24") == 0 && check("--pad 0") == 0);
+    refuse("--pad 1",
+           "do not support a --pad that puts rows off multiples of 16 bytes (but lab01_naive does).");
+    refuse("--pad 4 --dim 24", "off multiples of 16 bytes");
+    refuse("--pad 2147483640", "rows longer than 2147483647");
+    refuse("--pad 2147483640 --dim 8 --seqlen 100000", "longer than");
+    refuse("--pad 1000000000 --dim 8 --seqlen 100000", "GB of host memory");
     refuse("--seqlens 2147483647,0 --dim 128 --heads 1000", "GB of host memory");
 
     struct attention a = {.batch = 1, .heads = 1, .kv_heads = 1, .seqlen_q = 8, .seqlen_k = 8};
@@ -119,8 +126,10 @@ static void features(void) {
     EXPECT(preflight_scores(&masking[1], &a, 1e9, &what) == NO_OBSTACLE);
     // cu_seqlens of 3 sequences, twice.
     double without = preflight_tensors(&a);
-    a.sequences = 3;
-    EXPECT_NEAR(preflight_tensors(&a) - without, 2 * 4 * sizeof(int), 0);
+    a.pad = 8;
+    EXPECT_NEAR(preflight_tensors(&a) - without, 4 * 8 * 8 * 2, 0);
+    a.pad = 0, a.sequences = 3;
+    EXPECT_NEAR(preflight_tensors(&a) - without, 8 * sizeof(int), 0);
     lab.kernels = kernels;
 }
 
