@@ -113,7 +113,7 @@ static __device__ struct place longest_first(const struct attention *a) {
     return at;
 }
 
-// blockIdx.x counts through [sequences][heads][tiles of that sequence, from the last]. One warp looks for the
+// blockIdx.x counts through [sequences][tiles of that sequence, from the last][heads]. One warp looks for the
 // sequence, 32 at a time. The launch, which does not know the lengths, has blocks to spare: sequence -1.
 static __device__ struct place in_packed_order(const struct attention *a) {
     int before = 0;  // blocks of the sequences before `first`
@@ -130,7 +130,7 @@ static __device__ struct place in_packed_order(const struct attention *a) {
             int found = __ffs((int)beyond) - 1;
             int within = (int)blockIdx.x - before - __shfl_sync(ALL_LANES, sum - tiles * a->heads, found);
             tiles = __shfl_sync(ALL_LANES, tiles, found);
-            struct place at = {first + found, within / tiles, tiles - 1 - within % tiles};
+            struct place at = {first + found, within % a->heads, tiles - 1 - within / a->heads};
             return at;
         }
         before += __shfl_sync(ALL_LANES, sum, WARP - 1);
