@@ -496,12 +496,13 @@ template <class T, int D> __global__ void __launch_bounds__(THREADS, 2) staged(s
 
 template <int D> constexpr int TILE_KEYS = 64;  // in a tile of K or V: as many as S has registers for
 template <> constexpr int TILE_KEYS<64> = 128;
-constexpr float LOWEST =
-    -1e30f;  // m before any key: below all scores, and finite, so that -inf - m is no NaN
-// m is rounded, and a score of the row is up to 2^RISE and three such roundings above it. Up to here that is
-// 2 ^ 11, of which fp16 holds the exponential.
+// m before any key: below all scores, and finite, so that -inf - m is no NaN.
+constexpr float LOWEST = -1e30f;
+// m is rounded, by up to 1 where it is near the limit, and a score of its row is up to 2^RISE and three such
+// roundings above it: P is at most 2^11 then. fp16 ends at 2^16.
 constexpr float SCORE_MAX = 1 << 24;
-constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
+constexpr float LEAST_FACTOR = 1.2e-38f;  // a normal number in place of 0, by which -inf would become NaN
+constexpr float RISE = 8.0f;              // in powers of two: see raise_maximum
 
 // Changes the sign of the warp's rows of Q, in place.
 template <int D> static __device__ void negate_q(char *q_smem) {
@@ -639,7 +640,7 @@ template <class T, int D> static void staged_of(struct attention a) {
 template <class T, int D> static void pipelined_of(struct attention a) {
     constexpr int BYTES = (TILE + 4 * TILE_KEYS<D>)*D * 2;
     CUDA_CHECK(cudaFuncSetAttribute(pipelined<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-    pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, 1e-30f));
+    pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR));
 }
 
 static void launch_loop_swap(struct attention a) { LAB16_LAUNCH(a, loop_swap_of); }

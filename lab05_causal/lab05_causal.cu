@@ -37,10 +37,10 @@ constexpr int QUERIES = WARPS * ROWS;      // of a block
 template <int D> constexpr int KEYS = 64;  // in a tile of K or V
 template <> constexpr int KEYS<64> = 128;
 constexpr float LOG2E = 1.44269504f;
-constexpr float LOWEST =
-    -1e30f;  // m before any key: below all scores, and finite, so that -inf - m is no NaN
-constexpr float SCORE_MAX = 1 << 24;  // see lab 04
-constexpr float RISE = 8.0f;          // in powers of two: see raise_maximum
+constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next two
+constexpr float SCORE_MAX = 1 << 24;
+constexpr float LEAST_FACTOR = 1.2e-38f;
+constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
 
 enum step { MASKED, SKIPPED, BALANCED, PACKED };
 
@@ -505,7 +505,7 @@ template <class T, int D, int STEP> static void attention_tiles_of(struct attent
     int64_t tiles = a.sequences > 0 ? ((int64_t)a.seqlen_q + (int64_t)a.sequences * (QUERIES - 1)) / QUERIES
                                     : (int64_t)a.batch * lab_blocks(a.seqlen_q, QUERIES);
     attention_tiles<T, D, STEP>
-        <<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, 1e-30f));
+        <<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR));
 }
 template <class T, int D> static void masked_of(struct attention a) { attention_tiles_of<T, D, MASKED>(a); }
 template <class T, int D> static void skipped_of(struct attention a) { attention_tiles_of<T, D, SKIPPED>(a); }
