@@ -4,9 +4,8 @@
 // what: struct work and find_work below. Lecture 25, section 5 and pitfall 07. The kernels:
 //
 //     masked     every tile is computed, and every score is asked whether its query sees its key
-//     skipped    tiles that no query of the block sees are never loaded; only tiles that some query sees and
-//     some
-//                does not are masked
+//     skipped    tiles that no query of the block sees are never loaded; only tiles that some query does
+//                not see all of are masked
 //     balanced   the blocks with the most keys start first, so that no long one is left over at the end
 //     packed     sequences of different lengths behind each other, as flash_attn_varlen_func takes them: no
 //                padding is stored, loaded or computed
@@ -105,8 +104,8 @@ static __device__ struct place in_order(const struct attention *a) {
     return at;
 }
 
-// The last tiles, which see the most keys, first. blockIdx.x counts through [tiles, from the
-// last][batch][heads].
+// The last tiles, which see the most keys, first.
+// blockIdx.x counts through [tiles, from the last][batch][heads].
 static __device__ struct place longest_first(const struct attention *a) {
     int pairs = a->batch * a->heads, pair = (int)blockIdx.x % pairs;
     struct place at = {pair / a->heads, pair % a->heads, tiles_of(a->seqlen_q) - 1 - (int)blockIdx.x / pairs};

@@ -10,16 +10,17 @@
 #     FUNCTION  the launch; * means the sum over all launches of KERNEL
 #     COUNTER   reads, writes                  bytes of global memory that threads asked for
 #               sector_reads, sector_writes    bytes of the 32-byte sectors that took, counted once for each warp's request
+#               tensor_flops                   floating-point operations of tensor cores, of whole tiles
 #               flops, exps                    fp32 operations of CUDA cores, and exponentials, of all threads (profile.h)
 #               barriers                       times that a warp passed a barrier of its block
 #               conflicts                      wavefronts of shared memory beyond those without bank conflicts
 #     FORMULA   what sh calls arithmetic; / rounds down. N keys, M queries, d head_dim, H heads (of all batches),
-#               V pairs (query, key) of one head that are not masked; up(x, y) is x / y rounded up; falling and rising are 1
+#               V pairs (query, key) of one head that are not masked; causal is 1 or 0; up(x, y) is x / y rounded up; falling and rising are 1
 #               if OPTION has --inputs of that name, by which the scores of a row fall or rise from key to key, else 0
 #
 # A line "only CONDITION" before formulas says, in the same arithmetic, for which shapes they hold: 1 for all. Where no
 # formula holds nothing would be tested: that is a failure. A line "let NAME = FORMULA" gives the lines below it one more
-# number. Comments begin with #. Exit 0, or 1 with each difference.
+# number; with "sum NAME COUNT = FORMULA" it is the sum of FORMULA for i = 0, 1, ... COUNT - 1. Comments begin with #. Exit 0, or 1 with each difference.
 set -u
 lab=$1 table=$2
 shift 2
@@ -39,8 +40,10 @@ shape=$(grep '^"shape"' "$dir/json")
 of_shape() { printf '%s\n' "$shape" | value "$1"; }
 N=$(of_shape seqlen_k) M=$(of_shape seqlen_q) d=$(of_shape head_dim)
 H=$(($(of_shape batch) * $(of_shape heads)))
-V=$((N * M))
+V=$((N * M)) causal=0
 if [ "$(of_shape causal)" = true ]; then
+    # shellcheck disable=SC2034 # formulas use it
+    causal=1
     # Row i sees i + 1 + N - M keys, none if that is negative: the sums of 1 + ... + N, less those of rows that are not there.
     V=$((N * (N + 1) / 2))
     [ "$M" -ge "$N" ] || V=$((V - (N - M) * (N - M + 1) / 2))
@@ -61,6 +64,7 @@ measured() {
         sector_reads) member=global_read_sectors times=32 ;;
         sector_writes) member=global_write_sectors times=32 ;;
         flops) member=fp32_flops times=1 ;;
+        tensor_flops) member=tensor_flops times=1 ;;
         exps) member=exps times=1 ;;
         barriers) member=barriers times=1 ;;
         conflicts) member='shared_read_wavefronts shared_write_wavefronts -shared_read_ideal -shared_write_ideal' times=1 ;;
@@ -98,6 +102,17 @@ while IFS= read -r line; do
             case $number/$2 in
                 /* | */*[!A-Za-z_]*) echo "io.sh: $table: not understood: $line"; exit 1 ;;
             esac
+            [ "$holds" = 0 ] || eval "$2=$number"
+            continue ;;
+        3/sum)
+            number=0 i=0 count=$(evaluate "$3")
+            case $count/$2 in
+                /* | */*[!A-Za-z_]*) echo "io.sh: $table: not understood: $line"; exit 1 ;;
+            esac
+            while [ "$holds" != 0 ] && [ $i -lt "$count" ]; do
+                number=$((number + $(evaluate "$formula")))
+                i=$((i + 1))
+            done
             [ "$holds" = 0 ] || eval "$2=$number"
             continue ;;
         3/*) ;;
