@@ -185,11 +185,11 @@ static void packed(void) {
     static char many[2 * MAX_SEQUENCES + 20], program[] = "lab00_test", option[] = "--seqlens";
     char *argv[] = {program, option, many};
     memset(many, ',', sizeof many - 1);
-    for (int i = 0; i < MAX_SEQUENCES; ++i) many[2 * i] = '1';
+    for (size_t i = 0; i < MAX_SEQUENCES; ++i) many[2 * i] = '1';
     many[2 * MAX_SEQUENCES - 1] = '\0';
     EXPECT(options_parse(3, argv, &lab, &shape, &options, &why) == 0 && options.sequences == MAX_SEQUENCES);
     EXPECT(options.seqlen_q == MAX_SEQUENCES && options.cu_seqlens_k[MAX_SEQUENCES] == MAX_SEQUENCES);
-    memcpy(many + 2 * MAX_SEQUENCES - 1, ",1", 3);
+    memcpy(many + (size_t)2 * MAX_SEQUENCES - 1, ",1", 3);
     EXPECT(options_parse(3, argv, &lab, &shape, &options, &why) == -1);
     EXPECT_SAYS(why.text, "more than 8192 sequences");
 }
