@@ -156,8 +156,8 @@ def main():
                     rows.append(dict(about, what="forward", name=name, batch=shape[0], heads=shape[1], kv_heads=shape[1],
                                      seqlen=seqlen, dim=dim, causal=int(causal), dtype="fp16", ms=f"{ms or 0:.4f}",
                                      tflops=f"{rate:.2f}", verdict=verdict))
-    if arguments.csv:
-        write_csv(arguments.csv, rows)
+                if arguments.csv:
+                    write_csv(arguments.csv, rows)  # after each shape: a run that is cut short leaves what it has
 
 
 if __name__ == "__main__":
