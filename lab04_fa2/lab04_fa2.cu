@@ -335,26 +335,20 @@ static __device__ uint32_t to_the_right(uint32_t place, int steps) {
     return (place ^ steps % 4 * 32) + steps / 4 * 128;
 }
 
-// Step number `step` of the warp's strips of Q: 16 columns.
-template <int D, bool SWIZZLED>
-static __device__ void load_q(uint32_t q_strips, int step, uint32_t (*q_reg)[4]) {
-    uint32_t at = q_strips + to_the_right(place_by_rows<D, SWIZZLED>(), step);
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++) ldmatrix_x4(q_reg[s], at + s * STRIP * D * 2);
-}
-
 // S = Q K^T for K keys of a tile.
 template <class T, int D, int K, bool SWIZZLED>
 static __device__ void multiply_q_k(uint32_t q_strips, uint32_t k_tile, float (*s_reg)[K / 8][4]) {
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
         uint32_t q_reg[STRIPS][4];
-        load_q<D, SWIZZLED>(q_strips, step, q_reg);
-        uint32_t at = k_tile + to_the_right(place_by_columns<D, SWIZZLED>(), step);
+        uint32_t q_at = q_strips + to_the_right(place_by_rows<D, SWIZZLED>(), step);
+        uint32_t k_at = k_tile + to_the_right(place_by_columns<D, SWIZZLED>(), step);
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) ldmatrix_x4(q_reg[s], q_at + s * STRIP * D * 2);
 #pragma unroll
         for (int n = 0; n < K / 16; n++) {
             uint32_t k_reg[4];
-            ldmatrix_x4(k_reg, at + n * 16 * D * 2);
+            ldmatrix_x4(k_reg, k_at + n * 16 * D * 2);
             const uint32_t left[2] = {k_reg[0], k_reg[1]}, right[2] = {k_reg[2], k_reg[3]};
 #pragma unroll
             for (int s = 0; s < STRIPS; s++) {
@@ -517,7 +511,8 @@ template <int D> static __device__ void negate_q(char *q_smem) {
 
 // m is now in powers of two, m = factor * (largest q . k), and any number not far below will do in its place:
 // P, l and O are relative to it, and it cancels. So it follows the largest score only when that is RISE above
-// it in some row of the warp, and P is at most 2^RISE. That is soon never: no shuffles, no rescaling of O.
+// it in some row of the warp, and P is at most 2^RISE. After the first tiles that hardly ever happens: then
+// there are no shuffles, and O is not rescaled.
 template <int D, int K>
 static __device__ void raise_maximum(float factor, const float (*s_reg)[K / 8][4], float (*m_reg)[2],
                                      float (*l_reg)[2], float (*o_reg)[D / 8][4]) {

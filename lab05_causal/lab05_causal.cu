@@ -1,7 +1,7 @@
 // lab05_causal.cu - what a mask saves: tiles that are never loaded, blocks in a better order, no padding.
 //
 // The kernel is lab 04's `pipelined`. What is new is which tiles a block goes through, and which block does
-// what: struct work and find_work below. Lecture 25, section 5 and pitfall 07. The kernels:
+// what: struct work and find_work below. Lecture 25, section 4.4 and pitfall 07. The kernels:
 //
 //     masked     every tile is computed, and every score is asked whether its query sees its key
 //     skipped    tiles that no query of the block sees are never loaded; only tiles that some query does
@@ -245,8 +245,7 @@ static __device__ void load_tile(const void *head, int64_t stride_row, int first
     }
 }
 
-// Where a lane's row of the four matrices of an ldmatrix begins, by rows (Q, and V transposed) or columns
-// (K).
+// Where a lane's row of the four matrices of an ldmatrix begins: by rows for Q and V, by columns for K.
 template <int D> static __device__ int place_by_rows() { return chunk_at<D>(lane() % 16, lane() / 16); }
 template <int D> static __device__ int place_by_columns() {
     return chunk_at<D>(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
@@ -433,8 +432,8 @@ static __device__ void next_tile(const struct attention *a, const struct work *w
     load_k_v<T, D>(a, w, t + 1, stages_smem);
 }
 
-// Whether open tiles have code of their own, without the mask: faster at head_dim 128; at 64, registers lack
-// for it.
+// Whether open tiles have code of their own, without the mask: faster at head_dim 128, too many registers
+// at 64.
 template <int D> constexpr bool TWO_COPIES = D == 128;
 
 // One tile: S = Q K^T, masked if it is not open; P; O += P V.
@@ -484,7 +483,8 @@ __global__ void __launch_bounds__(THREADS, 2) attention_tiles(struct attention a
             compute_tile<T, D, false>(&w, t, factor, q_strips, stages, m_reg, l_reg, o_reg);
         } else {
             bool sees_some = STEP == MASKED || is_open || warp_sees<KEYS<D>>(&w, key_of_tile<KEYS<D>>(&w, t));
-            if (__any_sync(ALL_LANES, sees_some))  // else the warp only helps loading
+            // Else the warp only helps loading. (All lanes say the same; the vote lets the compiler know.)
+            if (__any_sync(ALL_LANES, sees_some))
                 compute_tile<T, D, true>(&w, t, factor, q_strips, stages, m_reg, l_reg, o_reg);
         }
     }
@@ -531,7 +531,7 @@ static const struct kernel kernels[] = {
 static const struct lab lab05 = {
     "lab05_causal",
     "masks: what nobody sees is not computed; sequences of any lengths are not padded",
-    "lecture 25, section 5",
+    "lecture 25, section 4.4 and pitfall 07",
     80,                      // min_sm: the oldest GPU that runs it, Ampere
     {1, 2, 2, 256, 64},      // batch, heads, kv_heads, seqlen, head_dim on the cpu backend: a second of work
     {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
