@@ -34,19 +34,22 @@ struct attention {
     struct tensor v;  // [batch][kv_heads][seqlen_k][head_dim]
     struct tensor o;  // [batch][heads][seqlen_q][head_dim]
     float *lse;       // [batch][heads][seqlen_q], contiguous
+    // The backward pass (lab 06), with L = sum(O * dO): d_o = dL/dO like o, an input as q, k, v, o and lse are;
+    // dq = dL/dQ like q, dk = dL/dK like k and dv = dL/dV like v. Elsewhere their data are null pointers.
+    struct tensor d_o, dq, dk, dv;
     void *workspace;  // what the kernel's workspace function asked for (bytes), 256-byte aligned, filled with
                       // NaN
     int batch, heads, kv_heads;  // heads is a multiple of kv_heads (grouped-query attention)
     int seqlen_q, seqlen_k;
     int head_dim;
-    int pad;      // elements between the rows of q, k, v and o that are of no row: the strides know them, too
+    int pad;      // elements between the rows of every tensor that are of no row: the strides know them, too
     float scale;  // the scores are scale * (q . k)
     int causal;   // 1: query i sees keys j <= i + seqlen_k - seqlen_q (aligned bottom right)
     // 1: a sliding window beside causal. Query i, which stands at key i + seqlen_k - seqlen_q, sees from
     // window_left keys before it to window_right keys after it, both included; NO_LIMIT: all on that side.
     int window;
     int window_left, window_right;
-    enum dtype dtype;  // storage type of q, k, v and o
+    enum dtype dtype;  // storage type of all tensors; lse is in fp32
     // Packed sequences of several lengths, without padding (flash_attn_varlen_func of the FlashAttention
     // library): batch is 1, seqlen_q and seqlen_k are the tokens of all sequences together, and sequence s
     // has queries cu_seqlens_q[s] ... cu_seqlens_q[s + 1] - 1 and keys cu_seqlens_k[s] ... cu_seqlens_k[s +

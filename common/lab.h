@@ -46,6 +46,10 @@ struct kernel {
     // bits.
     size_t (*workspace)(const struct attention *a);
     struct support support;
+    // A null pointer: launch is a forward pass, from q, k, v to o and lse. Else launch is a backward pass,
+    // from q, k, v, o, lse and d_o to dq, dk and dv, and this is the forward pass before it, enqueued in the
+    // same way: it makes o and lse, and may leave more for launch in the workspace. Only launch is timed.
+    void (*forward)(struct attention a);
 };
 
 #define LARGEST_SCORES ((int64_t)1 << 57)
