@@ -29,9 +29,9 @@ static void unpack_queries(const struct sweep *f, struct scratch *w, int64_t bat
         query.plain_max = (float)query.lse, query.plain_sum = 1;
         unpack_row(a, a->o, batch, head, i, w->plain_sum);
         for (int c = 0; c < a->head_dim; ++c) {
-            query.delta += (double)d_o[c] * (double)o[c], query.terms += fabs((double)d_o[c] * (double)o[c]);
-            query.plain_delta += d_o[c] * o[c];
-            query.delta_error += (double)d_o[c] * (double)o[c] * (double)d_o[c] * (double)o[c];
+            double term = (double)d_o[c] * (double)o[c];
+            query.delta += term, query.terms += fabs(term), query.plain_delta += d_o[c] * o[c];
+            query.delta_error += term * term;
         }
         query.delta_error = unit(a) * sqrt(query.delta_error);
         w->given[i] = query;

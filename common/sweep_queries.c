@@ -5,13 +5,13 @@
 static struct row_facts exact_query(const struct attention *a, struct scratch *w, struct span keys,
                                     struct query *query, double *dq) {
     struct seen k = seen_in(a, &w->left, keys), v = seen_in(a, &w->right, keys);
-    double *p = w->s + k.before, *ds = w->ds + k.before, delta = 0, magnitude = 0, v_norm = 0, squares = 0;
+    double *p = w->s + k.before, *ds = w->ds + k.before, delta = 0, magnitude = 0, v_norm = 0;
     dots_double(w->x, k.lanes, a->head_dim, k.before + k.n, w->s);
     dots_double(w->y, v.lanes, a->head_dim, k.before + k.n, w->ds);
     struct softmax row = softmax_double(p, k.n, (double)a->scale);
     for (int64_t j = 0; j < k.n; ++j) {
         double term = (p[j] /= row.sum) * ds[j];
-        delta += term, magnitude += fabs(term), squares += term * term;
+        delta += term, magnitude += fabs(term);
         v_norm += p[j] * (double)w->right.norm[keys.first + j];
     }
     for (int64_t j = 0; j < k.n; ++j) ds[j] = (double)a->scale * p[j] * (ds[j] - delta);
@@ -25,7 +25,7 @@ static struct row_facts exact_query(const struct attention *a, struct scratch *w
     *query = (struct query){.lse = row.max + log(row.sum),
                             .delta = delta,
                             .lse_error = error + (double)k.n * 0x1p-24,
-                            .delta_error = squares,  // for least_of_query
+                            .delta_error = magnitude,  // and more in least_of_query
                             .terms = d_o * v_norm,
                             .product = product,
                             .score_type = score_type};
@@ -61,13 +61,13 @@ static void plain_query(const struct attention *a, struct scratch *w, struct spa
 static double least_of_query(const struct attention *a, struct scratch *w, struct span keys,
                              struct query *query) {
     struct seen k = seen_in(a, &w->left, keys), v = seen_in(a, &w->right, keys);
-    double u = unit(a), of_delta = query->delta_error, of_ds = 0;
+    double u = unit(a), of_o = 0, of_ds = 0;
     weighted_float(w->plain_s + k.before, v.rows, a->head_dim, k.n, w->plain_sum);  // O
     for (int c = 0; c < a->head_dim; ++c) {
         double term = (double)w->y[c] * (double)w->plain_sum[c];
-        of_delta += term * term;
+        of_o += term * term;
     }
-    query->delta_error = u * sqrt(of_delta);
+    query->delta_error = u * hypot(query->delta_error, sqrt(of_o));
     weighted_float(w->plain_s + k.before, k.rows, a->head_dim, k.n, w->plain_sum);  // the mean key
     for (int64_t j = 0; j < k.n; ++j) {
         double term = w->ds[k.before + j] * (double)w->left.max[keys.first + j];
