@@ -42,9 +42,10 @@
 // it counts as off by no less than half an ulp in each P, dS and O, added up as independent errors are, but
 // for those of P in delta, which have one direction where many P are equal:
 //
-//     delta_i is off by  d_i = u sqrt((sum_j P |dP|)^2 + sum_c (dO_ic O_ic)^2)   (where it is given, through
-//     O) dQ_i               sqrt((f max_c |sum_j P k_jc| d_i)^2 + sum_j 2 (f u dS max|k_j|)^2) dK_j
-//     sqrt(sum_i max|q_i|^2 ((f P d_i)^2 + 2 (f u dS)^2)) dV_j               sqrt(sum_i (u P max|dO_i|)^2)
+//     delta_i is off by  d_i = u sqrt((sum_j P |dP|)^2 + sum_c (dO_ic O_ic)^2); where it is given, through O
+//     dQ_i               sqrt((f max_c |sum_j P k_jc| d_i)^2 + sum_j 2 (f u dS max|k_j|)^2)
+//     dK_j               sqrt(sum_i max|q_i|^2 ((f P d_i)^2 + 2 (f u dS)^2))
+//     dV_j               sqrt(sum_i (u P max|dO_i|)^2)
 #ifndef BACKWARD_H
 #define BACKWARD_H
 

@@ -96,6 +96,9 @@ static void sampled(void) {
                 if (which == GRADIENT_Q) EXPECT(same_bits(&g[which], r, &all[which], row));
                 EXPECT(g[which].facts[r].keys == facts->keys);
                 for (int c = 0; c < a.head_dim; ++c)
+                    EXPECT_NEAR(g[which].plain[r * a.head_dim + c], g[which].exact[r * a.head_dim + c],
+                                g[which].facts[r].o.worst + dtype_min_positive(a.dtype));
+                for (int c = 0; c < a.head_dim; ++c)
                     EXPECT_NEAR(g[which].exact[r * a.head_dim + c], all[which].exact[row * a.head_dim + c],
                                 facts->o.least + 0x1p-20 * facts->o.sums);
             }

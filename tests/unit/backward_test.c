@@ -80,47 +80,78 @@ static void differences(void) {
 
 // ---------------------------------------------------------------- the definition
 
-static double wanted[GRADIENTS][1 << 16];
-static int64_t seen_pairs[GRADIENTS][1 << 12];
+enum { VALUES = 1 << 16, ROWS = 1 << 12, KEYS = 256 };
+static double wanted[GRADIENTS][VALUES], scales[GRADIENTS][ROWS];
+static float wanted_plain[GRADIENTS][VALUES];
+static int64_t seen_pairs[GRADIENTS][ROWS];
 
-// dQ, dK and dV by their formulas, one pair at a time: no ranges, no blocks, no sweep over keys.
-static void by_definition(void) {
-    memset(wanted, 0, sizeof wanted), memset(seen_pairs, 0, sizeof seen_pairs);
-    double *p = calloc((size_t)a.seqlen_k + 1, sizeof *p), *dp = calloc((size_t)a.seqlen_k + 1, sizeof *dp);
-    if (!p || !dp) exit(1);
-    for (int64_t row = 0; row < query_count(&a); ++row) {
-        struct position at = position_of(&a, row);
-        int kv_head = kv_head_of(&a, at.head);
-        int64_t first_key = ((int64_t)at.batch * a.kv_heads + kv_head) * a.seqlen_k;
-        double sum = 0, delta = 0;
-        for (int j = 0; j < a.seqlen_k; ++j) {
-            double s = 0;
-            p[j] = dp[j] = 0;
-            if (!sees(&a, at.i, j)) continue;
-            for (int c = 0; c < a.head_dim; ++c) {
-                s += load(a.q, at.batch, at.head, at.i, c) * load(a.k, at.batch, kv_head, j, c);
-                dp[j] += load(a.d_o, at.batch, at.head, at.i, c) * load(a.v, at.batch, kv_head, j, c);
-            }
-            sum += p[j] = exp(s * (double)a.scale);
+static double max_in(struct tensor t, int batch, int head, int i) {
+    double max = 0;
+    for (int c = 0; c < a.head_dim; ++c) max = fmax(max, fabs(load(t, batch, head, i, c)));
+    return max;
+}
+
+static float stored(float x) { return (float)number_round(a.dtype, (double)x); }
+
+// dQ, dK and dV by their formulas, one pair at a time: no ranges, no blocks, no sweep over keys. Each
+// statement that adds is in the order that the plain implementation has.
+static void one_query(int batch, int head, int i) {
+    int kv_head = kv_head_of(&a, head);
+    int64_t row = ((int64_t)batch * a.heads + head) * a.seqlen_q + i;
+    int64_t first_key = ((int64_t)batch * a.kv_heads + kv_head) * a.seqlen_k;
+    double p[KEYS], dp[KEYS], sum = 0, delta = 0, magnitude = 0, k_max = 0, scale = fabs((double)a.scale);
+    float plain_p[KEYS], plain_dp[KEYS], max = -INFINITY, plain_sum = 0, plain_delta = 0;
+    for (int j = 0; j < a.seqlen_k; ++j) {
+        double s = 0;
+        float plain_s = 0;
+        dp[j] = plain_dp[j] = 0;
+        if (!sees(&a, i, j)) continue;
+        for (int c = 0; c < a.head_dim; ++c) {
+            double q_k = load(a.q, batch, head, i, c) * load(a.k, batch, kv_head, j, c);
+            double d_o_v = load(a.d_o, batch, head, i, c) * load(a.v, batch, kv_head, j, c);
+            s += q_k, dp[j] += d_o_v;
+            plain_s += (float)q_k, plain_dp[j] += (float)d_o_v;
         }
-        for (int j = 0; j < a.seqlen_k; ++j)
-            if (sees(&a, at.i, j)) delta += (p[j] /= sum) * dp[j];
-        for (int j = 0; j < a.seqlen_k; ++j) {
-            if (!sees(&a, at.i, j)) continue;
-            ++seen_pairs[GRADIENT_Q][row], ++seen_pairs[GRADIENT_K][first_key + j];
-            double ds = (double)a.scale * p[j] * (dp[j] - delta);
-            for (int c = 0; c < a.head_dim; ++c) {
-                wanted[GRADIENT_Q][row * a.head_dim + c] += ds * load(a.k, at.batch, kv_head, j, c);
-                wanted[GRADIENT_K][(first_key + j) * a.head_dim + c] +=
-                    ds * load(a.q, at.batch, at.head, at.i, c);
-                wanted[GRADIENT_V][(first_key + j) * a.head_dim + c] +=
-                    p[j] * load(a.d_o, at.batch, at.head, at.i, c);
-            }
+        sum += p[j] = exp(s * (double)a.scale), k_max = fmax(k_max, max_in(a.k, batch, kv_head, j));
+        plain_p[j] = stored(plain_s * a.scale), plain_dp[j] = stored(plain_dp[j]);
+        if (plain_p[j] > max) max = plain_p[j];
+    }
+    for (int j = 0; j < a.seqlen_k; ++j)
+        if (sees(&a, i, j)) plain_sum += plain_p[j] = expf(plain_p[j] - max);
+    for (int j = 0; j < a.seqlen_k; ++j) {
+        if (!sees(&a, i, j)) continue;
+        delta += (p[j] /= sum) * dp[j], magnitude += p[j] * fabs(dp[j]);
+        plain_p[j] = stored(plain_p[j] / plain_sum), plain_delta += plain_p[j] * plain_dp[j];
+    }
+    scales[GRADIENT_Q][row] = scale * k_max * (magnitude + fabs(delta));
+    for (int j = 0; j < a.seqlen_k; ++j) {
+        if (!sees(&a, i, j)) continue;
+        ++seen_pairs[GRADIENT_Q][row], ++seen_pairs[GRADIENT_K][first_key + j];
+        scales[GRADIENT_K][first_key + j] +=
+            scale * max_in(a.q, batch, head, i) * p[j] * (fabs(dp[j]) + fabs(delta));
+        scales[GRADIENT_V][first_key + j] += max_in(a.d_o, batch, head, i) * p[j];
+        double ds = (double)a.scale * p[j] * (dp[j] - delta);
+        float plain_ds = stored(plain_p[j] * (plain_dp[j] - plain_delta) * a.scale);
+        for (int c = 0; c < a.head_dim; ++c) {
+            int64_t of_q = row * a.head_dim + c, of_k = (first_key + j) * a.head_dim + c;
+            double k_c = load(a.k, batch, kv_head, j, c), q_c = load(a.q, batch, head, i, c);
+            double d_o_c = load(a.d_o, batch, head, i, c);
+            wanted[GRADIENT_Q][of_q] += ds * k_c, wanted_plain[GRADIENT_Q][of_q] += plain_ds * (float)k_c;
+            wanted[GRADIENT_K][of_k] += ds * q_c, wanted_plain[GRADIENT_K][of_k] += plain_ds * (float)q_c;
+            wanted[GRADIENT_V][of_k] += p[j] * d_o_c;
+            wanted_plain[GRADIENT_V][of_k] += plain_p[j] * (float)d_o_c;
         }
     }
+}
+
+static void by_definition(void) {
+    memset(wanted, 0, sizeof wanted), memset(wanted_plain, 0, sizeof wanted_plain);
+    memset(scales, 0, sizeof scales), memset(seen_pairs, 0, sizeof seen_pairs);
+    for (int64_t row = 0; row < query_count(&a); ++row) {
+        struct position at = position_of(&a, row);
+        one_query(at.batch, at.head, at.i);
+    }
     memcpy(seen_pairs[GRADIENT_V], seen_pairs[GRADIENT_K], sizeof seen_pairs[GRADIENT_K]);
-    free(p);
-    free(dp);
 }
 
 static double largest_of(const double *x, int64_t count) {
@@ -129,6 +160,8 @@ static double largest_of(const double *x, int64_t count) {
         if (isfinite(x[i])) max = fmax(max, fabs(x[i]));
     return max;
 }
+
+static int nearly(double x, double y) { return fabs(x - y) <= 1e-6 * fabs(y); }  // norms are kept in fp32
 
 // Exact values are those of the definition. The plain implementation's are near, in each row no further than
 // the worst case, and at most a few roundings of what their sums pass through.
@@ -145,6 +178,8 @@ static void check_definition(void) {
             EXPECT(facts->keys == seen_pairs[which][row]);
             for (int64_t i = row * a.head_dim; i < (row + 1) * a.head_dim; ++i) {
                 double got = g[which].exact[i], plain = g[which].plain[i];
+                if (heads_of(which) == a.heads && !isnan(plain))
+                    EXPECT(plain == (double)stored(wanted_plain[which][i]));
                 if (isnan(wanted[which][i])) {
                     EXPECT(isnan(got) && isnan(plain));
                     continue;
@@ -155,6 +190,7 @@ static void check_definition(void) {
             }
             EXPECT(err <= facts->o.worst + dtype_min_positive(a.dtype));
             EXPECT(isfinite(facts->o.sums) && facts->o.least <= facts->o.worst);
+            EXPECT(!isfinite(scales[which][row]) || nearly(facts->o.scale, scales[which][row]));
             plain_err = fmax(plain_err, err), scale = fmax(scale, facts->o.scale);
         }
         EXPECT(plain_err <= 8 * u * scale + dtype_min_positive(a.dtype));
