@@ -66,10 +66,8 @@ static inline double lost(const struct attention *a, double magnitude, double d_
     return dtype_min_positive(a->dtype) / 2 * (1 + scale * (magnitude + 1 + a->head_dim * d_o));
 }
 
-// Rows add up `least` squared. A NaN among the inputs of a row is in the row itself, too: then there is
-// nothing to bound.
+// A NaN among the inputs of a row is in the row itself, too: then there is nothing to bound.
 static inline void finish(struct row_error *e) {
-    e->least = sqrt(e->least);
     if (!isfinite(e->scale + e->worst + e->sums + e->least)) *e = (struct row_error){0, 0, 0, 0};
 }
 
