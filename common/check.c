@@ -3,59 +3,89 @@
 #include <math.h>
 #include <string.h>
 
-static int guards_intact(struct device_case *c, struct result *result) {
-    struct message why = {""};
-    for (int i = 0; i < BUFFERS; ++i)
-        if (case_buffer(c, i)->base && !buffer_guards_intact(case_buffer(c, i), &why)) {
-            result->verdict = VERDICT_GUARD;
-            snprintf(result->detail, sizeof result->detail, "it %.200s", why.text);
-            for (int j = 0; j < BUFFERS; ++j)  // the next kernel is not to blame
-                if (case_buffer(c, j)->base) buffer_set_guards(case_buffer(c, j));
-            result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
-            return 0;
-        }
-    if (problem_gaps_intact(&c->problem)) return 1;
-    result->verdict = VERDICT_GUARD;
-    snprintf(result->detail, sizeof result->detail, "it wrote between the rows of O, which are --pad apart");
-    result->o.err = result->o.bound = result->lse.err = result->lse.bound = NAN;
+static struct finding *finding_of(struct result *result, enum output output) {
+    return output == OUTPUT_O     ? &result->o
+           : output == OUTPUT_LSE ? &result->lse
+                                  : &result->gradient[output - OUTPUT_DQ];
+}
+
+// ---------------------------------------------------------------- around the results
+
+static int blame(struct result *result, enum verdict verdict) {
+    result->verdict = verdict;
+    if (verdict == VERDICT_GUARD) result_clear(result);  // numbers beside memory that was overwritten
     return 0;
 }
 
-static int inputs_intact(struct device_case *c, struct result *result) {
-    for (int i = 0; i < INPUT_BUFFERS; ++i) {
-        const struct buffer *buffer = case_buffer(c, i);
-        void *now = malloc(buffer->bytes + 1);
+static int guards_intact(struct device_case *c, struct result *result) {
+    struct message why = {""};
+    for (int i = 0; i < BUFFERS; ++i) {
+        if (!c->buffer[i].base || buffer_guards_intact(&c->buffer[i], &why)) continue;
+        snprintf(result->detail, sizeof result->detail, "it %.200s", why.text);
+        for (int j = 0; j < BUFFERS; ++j)  // the next kernel is not to blame
+            if (c->buffer[j].base) buffer_set_guards(&c->buffer[j]);
+        return blame(result, VERDICT_GUARD);
+    }
+    enum tensor_index which = problem_gap_written(&c->problem);
+    if (which == TENSORS) return 1;
+    snprintf(result->detail, sizeof result->detail, "it wrote between the rows of %s, which are --pad apart",
+             tensor_name(which));
+    return blame(result, VERDICT_GUARD);
+}
+
+// What buffer i holds is an input of a launch; O and LSE are of a backward pass.
+static int is_input(int i, int backward) {
+    if (i == TENSOR_O || i == BUFFER_LSE) return backward;
+    return i <= TENSOR_DO || i == BUFFER_CU_SEQLENS_Q || i == BUFFER_CU_SEQLENS_K;
+}
+
+static int inputs_intact(struct device_case *c, int backward, struct result *result) {
+    for (int i = 0; i < BUFFERS; ++i) {
+        const struct buffer *buffer = &c->buffer[i];
+        if (!is_input(i, backward) || buffer->bytes == 0) continue;
+        void *now = malloc(buffer->bytes);
         if (!now) {
             fprintf(stderr, "There is no memory left to look at the inputs again; choose a smaller shape.\n");
             exit(LAB_USAGE);
         }
         buffer_download(buffer, now);
-        int same = buffer->bytes == 0 || memcmp(now, case_input(c, i), buffer->bytes) == 0;
+        int same = memcmp(now, case_host(c, i), buffer->bytes) == 0;
         free(now);
         if (same) continue;
-        buffer_upload(buffer, case_input(c, i));  // for the kernels after this one
-        result->verdict = VERDICT_INPUT;
+        case_upload(c, i);  // for the kernels after this one
         snprintf(result->detail, sizeof result->detail, "it changed %s, which is an input", buffer->name);
-        return 0;
+        return blame(result, VERDICT_INPUT);
     }
     return 1;
 }
 
-static void explain(const struct attention *a, const char *name, const struct finding *f,
-                    struct result *result) {
-    result->verdict = f->verdict;
-    char where[160], column[40] = "";
-    if (strcmp(name, "LSE") != 0) snprintf(column, sizeof column, ", column %lld", (long long)f->column);
+// ---------------------------------------------------------------- the results
+
+// "dK[batch 0, head 1, row 5, column 3]"; of packed sequences, the row of which sequence.
+static void where_text(const struct attention *a, enum output output, const struct finding *f,
+                       char text[160]) {
+    static const char *const names[] = {"O", "LSE", "dQ", "dK", "dV"};
+    char column[40] = "";
+    if (output != OUTPUT_LSE) snprintf(column, sizeof column, ", column %lld", (long long)f->column);
     if (a->sequences > 0) {
-        int n = sequence_of(a->cu_seqlens_q, a->sequences, f->row);
-        snprintf(where, sizeof where, "%s[sequence %d, head %lld, row %lld of %d%s]", name, n,
-                 (long long)f->head, (long long)f->row - a->cu_seqlens_q[n], sequence_at(a, n).seqlen_q,
+        int of_keys = output == OUTPUT_DK || output == OUTPUT_DV;
+        const int *cu_seqlens = of_keys ? a->cu_seqlens_k : a->cu_seqlens_q;
+        int n = sequence_of(cu_seqlens, a->sequences, f->row);
+        snprintf(text, 160, "%s[sequence %d, head %lld, row %lld of %d%s]", names[output], n,
+                 (long long)f->head, (long long)f->row - cu_seqlens[n], cu_seqlens[n + 1] - cu_seqlens[n],
                  column);
     } else {
-        snprintf(where, sizeof where, "%s[batch %lld, head %lld, row %lld%s]", name, (long long)f->batch,
+        snprintf(text, 160, "%s[batch %lld, head %lld, row %lld%s]", names[output], (long long)f->batch,
                  (long long)f->head, (long long)f->row, column);
     }
+}
+
+static void explain(const struct attention *a, enum output output, const struct finding *f,
+                    struct result *result) {
+    char where[160];
     size_t bytes = sizeof result->detail;
+    result->verdict = f->verdict;
+    where_text(a, output, f, where);
     switch (f->verdict) {
     case VERDICT_UNWRITTEN:
         snprintf(result->detail, bytes, "%s was never written", where);
@@ -72,57 +102,80 @@ static void explain(const struct attention *a, const char *name, const struct fi
                  f->expected, f->err, f->bound);
         break;
     default:
-        snprintf(result->detail, bytes, "%s: %s", name, verdict_text(f->verdict));
+        snprintf(result->detail, bytes, "%.*s: %s", (int)strcspn(where, "["), where,
+                 verdict_text(f->verdict));
     }
 }
 
-void check_outputs(struct device_case *c, struct result *result) {
-    const struct problem *p = &c->problem;
-    const struct attention *a = &p->host;
-    const struct reference *r = &p->reference;
-    if (!guards_intact(c, result)) return;
-    struct comparison o = {.output = OUTPUT_O,
-                           .dtype = a->dtype,
-                           .actual = a->o,
-                           .batch = a->batch,
-                           .heads = a->heads,
-                           .seqlen = a->seqlen_q,
-                           .columns = a->head_dim,
-                           .rows = &p->rows,
-                           .expected = r->o,
-                           .plain = r->plain_o,
-                           .facts = r->facts,
-                           .expected_roundoff = p->o_roundoff,
-                           .inputs_finite = p->inputs_finite,
-                           .has_signal = r->has_signal};
-    struct comparison lse = o;
-    lse.output = OUTPUT_LSE, lse.dtype = DTYPE_FP32, lse.columns = 1, lse.has_signal = 0;
-    lse.actual = tensor_view(a->lse, LAYOUT_BHSD, a->heads, a->seqlen_q, 1);
-    lse.expected = r->lse, lse.plain = r->plain_lse, lse.expected_roundoff = p->lse_roundoff;
-    result->o = compare(&o);
-    result->lse = compare(&lse);
-    if (result->o.verdict != VERDICT_RIGHT)
-        explain(a, "O", &result->o, result);
-    else if (result->lse.verdict != VERDICT_RIGHT)
-        explain(a, "LSE", &result->lse, result);
-    else
-        inputs_intact(c, result);
+// Compares outputs first ... last with the reference. An output of no rows has nothing wrong. Returns 1 if
+// all are right.
+static int outputs_right(struct device_case *c, enum output first, enum output last, struct result *result) {
+    int finite = 0;
+    for (int i = first; i <= (int)last; ++i) {
+        struct comparison comparison = problem_comparison(&c->problem, i);
+        struct finding *f = finding_of(result, i);
+        if (comparison.rows->total > 0) *f = compare(&comparison);
+        finite |= f->finite > 0;
+    }
+    for (int i = first; i <= (int)last; ++i) {
+        const struct finding *f = finding_of(result, i);
+        if (f->verdict == VERDICT_RIGHT) continue;
+        // One NaN reaches every element of some gradient easily, V's all of dQ and dK. That they are NaN was
+        // looked at; something else has to be finite.
+        if (f->verdict == VERDICT_NOT_FINITE && first == OUTPUT_DQ && finite) continue;
+        explain(&c->problem.host, i, f, result);
+        return 0;
+    }
+    return 1;
 }
 
+int check_forward(struct device_case *c, struct result *result) {
+    char detail[sizeof result->detail];
+    if (guards_intact(c, result) && outputs_right(c, OUTPUT_O, OUTPUT_LSE, result) &&
+        inputs_intact(c, 0, result))
+        return 1;
+    memcpy(detail, result->detail, sizeof detail);
+    snprintf(result->detail, sizeof result->detail, "its forward pass: %.500s", detail);
+    return 0;
+}
+
+void check_outputs(struct device_case *c, const struct kernel *kernel, struct result *result) {
+    int backward = kernel->forward != NULL;
+    if (guards_intact(c, result) &&
+        outputs_right(c, backward ? OUTPUT_DQ : OUTPUT_O, backward ? OUTPUT_DV : OUTPUT_LSE, result))
+        inputs_intact(c, backward, result);
+}
+
+// ---------------------------------------------------------------- once more
+
+static const int results[] = {TENSOR_O, BUFFER_LSE, TENSOR_DQ, TENSOR_DK, TENSOR_DV};
+enum { RESULTS = sizeof results / sizeof *results, FORWARD_RESULTS = 2 };
+
 void check_again(struct device_case *c, const struct kernel *kernel, const char *how, struct result *result) {
-    struct attention *host = &c->problem.host;
-    size_t o_bytes = c->o.bytes, all_bytes = o_bytes + c->lse.bytes;
-    char *before = malloc(all_bytes + 1);
+    int count = kernel->forward ? RESULTS : FORWARD_RESULTS, differs = RESULTS;
+    size_t bytes = 0, at = 0;
+    for (int i = 0; i < count; ++i) bytes += c->buffer[results[i]].bytes;
+    char *before = malloc(bytes + 1);
     if (!before) return;  // a second run is a luxury
-    memcpy(before, host->o.data, o_bytes);
-    memcpy(before + o_bytes, host->lse, c->lse.bytes);
+    for (int i = 0; i < count; at += c->buffer[results[i++]].bytes)
+        memcpy(before + at, case_host(c, results[i]), c->buffer[results[i]].bytes);
+    case_begin(c, kernel);
     case_launch(c, kernel);
-    int same_o = memcmp(before, host->o.data, o_bytes) == 0;
-    int same_lse = memcmp(before + o_bytes, host->lse, c->lse.bytes) == 0;
+    at = 0;
+    for (int i = 0; i < count && differs == RESULTS; at += c->buffer[results[i++]].bytes) {
+        int exempt = kernel->support.unordered_dq && results[i] == TENSOR_DQ;
+        if (!exempt && memcmp(before + at, case_host(c, results[i]), c->buffer[results[i]].bytes) != 0)
+            differs = i;
+    }
     free(before);
-    if (same_o && same_lse) return;
-    result->verdict = VERDICT_UNSTEADY;
-    snprintf(result->detail, sizeof result->detail,
-             "%s differs from the first run %s: a race, or memory read before it was written",
-             same_o ? "LSE" : "O", how);
+    if (differs < RESULTS) {
+        result->verdict = VERDICT_UNSTEADY;
+        snprintf(result->detail, sizeof result->detail,
+                 "%s differs from the first run %s: a race, or memory read before it was written",
+                 c->buffer[results[differs]].name, how);
+    } else if (kernel->support.unordered_dq && !outputs_right(c, OUTPUT_DQ, OUTPUT_DV, result)) {
+        char detail[sizeof result->detail];
+        memcpy(detail, result->detail, sizeof detail);
+        snprintf(result->detail, sizeof result->detail, "%.480s, %s", detail, how);
+    }
 }

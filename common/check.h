@@ -6,10 +6,16 @@
 #include "case.h"
 #include "report.h"
 
-// Looks at what the last launch left: guard bands and gaps, the outputs against the reference, the inputs.
-void check_outputs(struct device_case *c, struct result *result);
+// After case_begin of a backward kernel: guard bands and gaps, O and LSE of its forward pass against the
+// reference, the inputs. Returns 1 if all is well.
+int check_forward(struct device_case *c, struct result *result);
 
-// Runs the kernel again and requires the same bits: `how` says under which circumstances.
+// After case_launch: the same with the results of the launch. For a backward kernel problem.gradients have to
+// be there, and O and LSE are among the inputs, which may not change.
+void check_outputs(struct device_case *c, const struct kernel *kernel, struct result *result);
+
+// Runs the kernel again, its forward pass included, and requires the same bits of all results: `how` says
+// under which circumstances. Of a dQ that the kernel's table calls unordered it requires that it is right.
 void check_again(struct device_case *c, const struct kernel *kernel, const char *how, struct result *result);
 
 #endif

@@ -110,7 +110,7 @@ static struct head measure(const struct comparison *c, int64_t begin, int64_t en
     }
     for (int64_t r = begin; r < end; ++r) {
         const struct row_facts *facts = &c->facts[r];
-        const struct row_error *e = c->output == OUTPUT_O ? &facts->o : &facts->lse;
+        const struct row_error *e = c->output == OUTPUT_LSE ? &facts->lse : &facts->o;
         h.facts.scale = fmax(h.facts.scale, e->scale), h.facts.worst = fmax(h.facts.worst, e->worst);
         h.facts.sums = fmax(h.facts.sums, e->sums);
     }

@@ -44,7 +44,7 @@ enum verdict {
 };
 const char *verdict_text(enum verdict verdict);  // a few words
 
-enum output { OUTPUT_O, OUTPUT_LSE };
+enum output { OUTPUT_O, OUTPUT_LSE, OUTPUT_DQ, OUTPUT_DK, OUTPUT_DV };
 
 // What a kernel wrote, and what it should have written.
 struct comparison {

@@ -13,8 +13,9 @@ void result_begin(struct result *result, const struct kernel *kernel, const stru
 void result_refuse(struct result *result, enum obstacle obstacle, const struct message *what);
 
 // Runs the kernel on the case: check, check again, and what else was asked for. The result says how that
-// went; with --profile, the report gets one profile more (cpu backend).
-void run_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,
-                struct result *result);
+// went; with --profile, the report gets one profile more (cpu backend). Returns 0, or -1 with a sentence if
+// the gradients that a backward kernel is held against cannot be had.
+int run_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,
+               struct result *result, struct message *why);
 
 #endif

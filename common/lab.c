@@ -47,19 +47,24 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
     report_print_configuration(stdout, report);
     int status = problem_reference(o, &c.problem, why);
     if (status == 0 && o->save) status = problem_save(&c.problem, o->save, why);
-    if (status == 0 && c.problem.inputs_rounded)
+    if (status == 0 && (c.problem.inputs_rounded || c.problem.d_o_rounded))
         printf("The files hold numbers that %s cannot: they were rounded to it%s.\n", dtype_name(o->dtype),
-               c.problem.answer_ignored
-                   ? ", and the folder's o and lse, the answer to other inputs, are ignored"
-                   : "");
+               !c.problem.answer_ignored ? ""
+               : o->backward ? ", and the folder's answers to the inputs that were rounded are ignored"
+                             : ", and the folder's o and lse, the answer to other inputs, are ignored");
     if (status == 0 && c.problem.o_loaded) printf("O is checked against the o.npy of the folder.\n");
     for (int i = 0; i < lab->kernel_count && status == 0; ++i) {
         if (!options_choose(o, &lab->kernels[i])) continue;
         struct result *result = &report->results[report->count++];
-        run_kernel(&c, &lab->kernels[i], report, result);
-        if (o->save && !result->refused[0])
-            status = problem_save_result(&c.problem, o->save, lab->kernels[i].name, why);
+        status = run_kernel(&c, &lab->kernels[i], report, result, why);
+        if (status == 0 && o->save && !result->refused[0])
+            status = problem_save_result(&c.problem, &lab->kernels[i], o->save, why);
     }
+    for (int i = 0; i < GRADIENTS; ++i)
+        if (status == 0 && c.problem.gradient_loaded[i])
+            printf("%s is checked against the %s.npy of the folder.\n", tensor_name(gradient_tensor(i)),
+                   tensor_file(gradient_tensor(i)));
+    if (status == 0 && o->save) status = problem_save_gradients(&c.problem, o->save, why);
     case_free(&c);
     if (status == 0) report_print_table(stdout, report);
     return status;
@@ -85,7 +90,7 @@ static int run_under_profiler(int argc, char **argv, const struct lab *lab, cons
             preflight_kernel(lab, kernel, &report->shape, INFINITY, &what) != NO_OBSTACLE)
             continue;
         struct profile *profile = &report->profiles[report->profile_count++];
-        profile_begin(profile, kernel->name, &report->shape);
+        profile_begin(profile, kernel->name, kernel_flops(kernel, &report->shape));
         int status = tools_profile(argc, argv, o, profile);
         if (status != LAB_OK) code = status;
         profile_print(stdout, profile);

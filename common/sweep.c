@@ -17,7 +17,7 @@ static int run_length(const struct lab *lab, const struct options *o, struct rep
     struct attention shape = problem_shape(o);
     struct device_case c;
     double left = 0;
-    int fits = preflight_case(&shape, &left, why) == 0, made = 0, status = 0;
+    int fits = preflight_case(&shape, o->backward, &left, why) == 0, made = 0, status = 0;
     for (int i = 0; i < lab->kernel_count && status == 0; ++i) {
         const struct kernel *kernel = &lab->kernels[i];
         struct message what = *why;
@@ -35,7 +35,7 @@ static int run_length(const struct lab *lab, const struct options *o, struct rep
             made = 1;
             status = problem_reference(o, &c.problem, why);
         }
-        if (status == 0) run_kernel(&c, kernel, report, result);
+        if (status == 0) status = run_kernel(&c, kernel, report, result, why);
     }
     if (made) case_free(&c);
     return status;
