@@ -81,7 +81,8 @@ static void check_schedules(struct device_case *c, const struct kernel *kernel, 
     }
     simt_set_schedule(c->options->schedule);
     if (result->verdict == VERDICT_RIGHT)
-        printf("%s: no races, and bit-equal, under five thread schedules\n", kernel->name);
+        printf("%s: no races, and bit-equal%s, under five thread schedules\n", kernel->name,
+               kernel->support.unordered_dq ? " but for dQ" : "");
 }
 
 // One launch more, counted. The rest of the run is not: counting is slow.

@@ -81,7 +81,7 @@ static const struct {
                      "read q.npy, k.npy, v.npy (and o.npy, lse.npy if there) in place of --inputs"},
     [OPTION_SAVE] = {"save", "DIR", "write inputs, reference and every kernel's o and lse as .npy"},
     [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
-    [OPTION_REPEAT] = {"repeat", "N", "run each kernel N times more: O and LSE must be the same to the bit"},
+    [OPTION_REPEAT] = {"repeat", "N", "run each kernel N times more: its results must be the same to the bit"},
     [OPTION_BENCH] = {"bench", NULL, "time the kernels that are right"},
     [OPTION_PROFILE] = {"profile", NULL,
                         "memory traffic line by line (cpu), or Nsight Compute's counters (gpu)"},
@@ -596,6 +596,8 @@ void options_print_list(FILE *out, const struct lab *lab) {
                 kernel->workspace ? "; needs workspace" : "",
                 kernel->support.gpu_only ? "; gpu backend only" : "");
         if (kernel->support.score_max > 0) fprintf(out, "; scores up to %g", kernel->support.score_max);
+        if (kernel->forward) fputs("; backward pass", out);
+        if (kernel->support.unordered_dq) fputs(", dQ summed in any order", out);
         fputc('\n', out);
     }
 }
