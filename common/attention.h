@@ -34,8 +34,9 @@ struct attention {
     struct tensor v;  // [batch][kv_heads][seqlen_k][head_dim]
     struct tensor o;  // [batch][heads][seqlen_q][head_dim]
     float *lse;       // [batch][heads][seqlen_q], contiguous
-    // The backward pass (lab 06), with L = sum(O * dO): d_o = dL/dO like o, an input as q, k, v, o and lse are;
-    // dq = dL/dQ like q, dk = dL/dK like k and dv = dL/dV like v. Elsewhere their data are null pointers.
+    // The backward pass (lab 06), with L = sum(O * dO): d_o = dL/dO like o, an input as q, k, v, o and lse
+    // are; dq = dL/dQ like q, dk = dL/dK like k and dv = dL/dV like v. Elsewhere their data are null
+    // pointers.
     struct tensor d_o, dq, dk, dv;
     void *workspace;  // what the kernel's workspace function asked for (bytes), 256-byte aligned, filled with
                       // NaN
@@ -156,6 +157,10 @@ struct position {
 };
 ATTENTION_FN int64_t query_count(const struct attention *a) {
     return (int64_t)a->batch * a->heads * a->seqlen_q;
+}
+// Rows of K and V of all heads together.
+ATTENTION_FN int64_t key_count(const struct attention *a) {
+    return (int64_t)a->batch * a->kv_heads * a->seqlen_k;
 }
 ATTENTION_FN struct position position_of(const struct attention *a, int64_t query) {
     struct position at;
