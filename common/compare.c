@@ -110,9 +110,9 @@ static struct head measure(const struct comparison *c, int64_t begin, int64_t en
     }
     for (int64_t r = begin; r < end; ++r) {
         const struct row_facts *facts = &c->facts[r];
-        const struct row_error *e = c->output == OUTPUT_O ? &facts->o : &facts->lse;
+        const struct row_error *e = c->output == OUTPUT_LSE ? &facts->lse : &facts->o;
         h.facts.scale = fmax(h.facts.scale, e->scale), h.facts.worst = fmax(h.facts.worst, e->worst);
-        h.facts.sums = fmax(h.facts.sums, e->sums);
+        h.facts.sums = fmax(h.facts.sums, e->sums), h.facts.least = fmax(h.facts.least, e->least);
     }
     return h;
 }
@@ -124,7 +124,7 @@ struct all_heads {
 
 static double bound_of(const struct comparison *c, const struct head *h, const struct all_heads *all) {
     double lucky = fmin(all->plain_err, fmin(all->plain_share * h->facts.scale, h->facts.worst));
-    return 2 * fmax(h->plain_err, lucky) + one_rounding(c->dtype, h->largest) +
+    return 2 * fmax(fmax(h->plain_err, h->facts.least), lucky) + one_rounding(c->dtype, h->largest) +
            c->expected_roundoff * h->largest + 0x1p-20 * fmax(h->largest, h->facts.sums);
 }
 

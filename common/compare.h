@@ -18,7 +18,7 @@
 //   - its error in all heads together,
 //   - its largest error in proportion to the head's `scale` (row_error in reference.h), of all heads,
 //   - the worst case of honest arithmetic in this head.
-// Hence no bound is above that of the whole tensor.
+// Hence no bound is above that of the whole tensor. Of gradients, E is also at least the head's `least`.
 #ifndef COMPARE_H
 #define COMPARE_H
 
@@ -44,7 +44,8 @@ enum verdict {
 };
 const char *verdict_text(enum verdict verdict);  // a few words
 
-enum output { OUTPUT_O, OUTPUT_LSE };
+// Of the gradients (backward.h) the errors are in facts->o, as for O.
+enum output { OUTPUT_O, OUTPUT_LSE, OUTPUT_DQ, OUTPUT_DK, OUTPUT_DV };
 
 // What a kernel wrote, and what it should have written.
 struct comparison {

@@ -31,9 +31,11 @@ void rows_free(struct rows *rows);
 static inline int64_t rows_at(const struct rows *rows, int64_t n) { return rows->index ? rows->index[n] : n; }
 
 // Of one output of one row: `scale`, what its error is in proportion to; `worst`, more than honest arithmetic
-// can be off by; `sums`, the magnitude of what is summed in fp32, which may cancel.
+// can be off by; `sums`, the magnitude of what is summed in fp32, which may cancel; `least`, what the plain
+// implementation is counted as off by at least, since few roundings may all be lucky (of gradients; 0 of O
+// and LSE).
 struct row_error {
-    double scale, worst, sums;
+    double scale, worst, sums, least;
 };
 
 // What a row looks at. Infinity and NaN are passed over.
@@ -78,14 +80,5 @@ double reference_bytes(const struct attention *a);
 // than 2 max|V|; of LSE the scores' error and one sum remain.
 int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out);
 void reference_free(struct reference *out);
-
-// Backward pass: gradients of sum(O * dO) for every element, in double, (batch, head, seq, dim) order,
-// contiguous: dq [batch][heads][seqlen_q][head_dim], dk and dv [batch][kv_heads][seqlen_k][head_dim],
-// all overwritten. `d_o` is a host tensor of type a->dtype, shaped like O. dK and dV sum over the query
-// heads that share a KV head. A query without keys contributes nothing and its dQ is 0. Returns 0, or
-// -1 without memory.
-//     P = exp(S - LSE)   dV = P^T dO   dP = dO V^T   delta_i = sum_j P_ij dP_ij   dS = P (dP - delta)
-//     dQ = scale dS K    dK = scale dS^T Q                             (FlashAttention-2, algorithm 2)
-int reference_backward(const struct attention *a, struct tensor d_o, double *dq, double *dk, double *dv);
 
 #endif

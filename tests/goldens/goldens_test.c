@@ -1,6 +1,6 @@
-// goldens_test.c - is common/reference.c right? Checks it against the values that make_goldens.py computed
-// with NumPy in float64, another language and other formulas: O, LSE, dQ, dK and dV of every case in
-// goldens.txt.
+// goldens_test.c - are common/reference.c and common/backward.c right? Checks them against the values that
+// make_goldens.py computed with NumPy in float64, another language and other formulas: O, LSE, dQ, dK and dV
+// of every case in goldens.txt.
 //
 //     goldens_test FOLDER        the folder of goldens.txt
 //
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/backward.h"
 #include "common/npy.h"
-#include "common/reference.h"
 
 // Both sides work in double; what remains is the order of additions and one exp of difference. Relative to
 // the largest value of the tensor.
@@ -127,6 +127,7 @@ static int64_t check_case(const char *folder, const struct line *line) {
         .q = view(&q),
         .k = view(&k),
         .v = view(&v),
+        .d_o = view(&d_o),
         .batch = (int)q.shape[0],
         .heads = (int)q.shape[1],
         .kv_heads = (int)k.shape[1],
@@ -156,17 +157,12 @@ static int64_t check_case(const char *folder, const struct line *line) {
     reference_free(&reference);
     rows_free(&rows);
 
-    double *got_dq = malloc((size_t)(q.count + 1) * sizeof *got_dq),
-           *got_dk = malloc((size_t)(k.count + 1) * sizeof *got_dk);
-    double *got_dv = malloc((size_t)(v.count + 1) * sizeof *got_dv);
-    if (!got_dq || !got_dk || !got_dv || reference_backward(&a, view(&d_o), got_dq, got_dk, got_dv) != 0)
-        stop("no memory");
-    check(name, "dq", got_dq, q.count, &dq);
-    check(name, "dk", got_dk, k.count, &dk);
-    check(name, "dv", got_dv, v.count, &dv);
-    free(got_dq);
-    free(got_dk);
-    free(got_dv);
+    struct gradient gradients[GRADIENTS];
+    if (gradients_make(&a, INFINITY, gradients) != 0) stop("no memory");
+    check(name, "dq", gradients[GRADIENT_Q].exact, gradients[GRADIENT_Q].rows.count * a.head_dim, &dq);
+    check(name, "dk", gradients[GRADIENT_K].exact, gradients[GRADIENT_K].rows.count * a.head_dim, &dk);
+    check(name, "dv", gradients[GRADIENT_V].exact, gradients[GRADIENT_V].rows.count * a.head_dim, &dv);
+    gradients_free(gradients);
 
     int64_t compared = o.count + lse.count + dq.count + dk.count + dv.count;
     struct npy *all[] = {&q, &k, &v, &d_o, &o, &lse, &dq, &dk, &dv};

@@ -21,7 +21,7 @@ static void reset(enum layout layout) {
     for (int i = 0; i < COUNT; ++i) expected[i] = plain[i] = (double)(i % 37 - 18) / 16;
     plain[77] += ldexp(1, -9);
     for (int r = 0; r < ROWS; ++r)
-        facts[r] = (struct row_facts){.keys = 4, .score = 2, .o = {2, 0.5, 1}, .lse = {2, 0.5, 1}};
+        facts[r] = (struct row_facts){.keys = 4, .score = 2, .o = {2, 0.5, 1, 0}, .lse = {2, 0.5, 1, 0}};
     o = (struct comparison){.output = OUTPUT_O,
                             .dtype = DTYPE_FP16,
                             .batch = BATCH,
@@ -171,7 +171,7 @@ static void bound_of_a_head(void) {
         plain[77] = expected[77] + 0.01;
         for (int i = SMALL; i < END; ++i) plain[i] = expected[i] /= 1024, put(i, zeroed ? 0 : expected[i]);
         for (int r = 4 * TOKENS; r < 5 * TOKENS; ++r)
-            facts[r].o = (struct row_error){2.0 / 1024, 0.5 / 1024, 1.0 / 1024};
+            facts[r].o = (struct row_error){2.0 / 1024, 0.5 / 1024, 1.0 / 1024, 0};
         struct finding f = compare(&o);
         if (!zeroed) {
             EXPECT(f.verdict == VERDICT_RIGHT);
@@ -195,6 +195,24 @@ static void bound_of_a_head(void) {
     actual[3] += 200;
     EXPECT(compare(&o).verdict == VERDICT_WRONG);
     EXPECT(compare(&o).bound < ldexp(2, -9) + 0x1p-10);
+}
+
+// A gradient has its errors where O has them, and counts as off by `least` where the plain implementation was
+// lucky.
+static void gradients(void) {
+    for (int output = OUTPUT_DQ; output <= OUTPUT_DV; ++output) {
+        reset(LAYOUT_BHSD);
+        double bound_of_o = compare(&o).bound;
+        o.output = (enum output)output;
+        EXPECT(compare(&o).verdict == VERDICT_RIGHT && compare(&o).bound == bound_of_o);
+        for (int r = 0; r < ROWS; ++r) facts[r].lse = (struct row_error){100, 100, 100, 100};
+        EXPECT(compare(&o).bound == bound_of_o);
+        facts[0].o.least = ldexp(1, -5);  // of head 0 only
+        put(3, expected[3] + ldexp(1, -5));
+        EXPECT(compare(&o).verdict == VERDICT_RIGHT);
+        put(COUNT - 1, expected[COUNT - 1] + ldexp(1, -5));
+        EXPECT(compare(&o).verdict == VERDICT_WRONG && compare(&o).batch == BATCH - 1);
+    }
 }
 
 static void checks_that_prove_nothing(void) {
@@ -263,6 +281,7 @@ int main(void) {
     nan_and_unwritten();
     numbers();
     bound_of_a_head();
+    gradients();
     checks_that_prove_nothing();
     sampled();
     for (int v = VERDICT_RIGHT; v <= VERDICT_TOO_FAST; ++v) EXPECT(verdict_text((enum verdict)v)[0] != '?');

@@ -1,51 +1,9 @@
-// reference_test.c - the reference against values that follow without it, and its gradients against
-// differences. (tests/goldens compares it with NumPy.)
+// reference_test.c - the reference against values that follow without it. (tests/goldens compares it with
+// NumPy.)
 #include "common/inputs.h"
-#include "common/problem.h"
 #include "common/reference.h"
 
-#include "unit.h"
-
-static struct problem problem;
-static struct message why;
-static const struct lab lab = {.name = "reference_test"};
-static const struct shape shape = {.batch = 2, .heads = 6, .kv_heads = 3, .seqlen = 21, .head_dim = 24};
-
-// The case that these options describe, with its reference; problem_free frees it.
-static void make(const char *line) {
-    char copy[256], program[] = "reference_test", *argv[32] = {program};
-    int argc = 1;
-    static struct options options;  // packed sequences are kept there
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    if (options_parse(argc, argv, &lab, &shape, &options, &why) != 0 ||
-        problem_make(&options, &problem, &why) != 0 || problem_reference(&options, &problem, &why) != 0) {
-        printf("%s: %s\n", line, why.text);
-        exit(1);
-    }
-}
-
-static double load(struct tensor t, int64_t b, int64_t h, int64_t i, int64_t c) {
-    return number_load(problem.host.dtype, t.data,
-                       b * t.stride_batch + h * t.stride_head + i * t.stride_row + c);
-}
-
-// Whether query i sees key j, by the words of the manual: no ranges, no prefix sums.
-static int sees(const struct attention *a, int i, int j) {
-    int seqlen_q = a->seqlen_q, seqlen_k = a->seqlen_k;
-    for (int n = 0; n < a->sequences; ++n) {
-        seqlen_q = a->cu_seqlens_q[n + 1] - a->cu_seqlens_q[n];
-        seqlen_k = a->cu_seqlens_k[n + 1] - a->cu_seqlens_k[n];
-        int mine = i < seqlen_q, its = j < seqlen_k;
-        if (mine != its) return 0;
-        if (mine) break;
-        i -= seqlen_q, j -= seqlen_k;
-    }
-    int ahead = j - (i + seqlen_k - seqlen_q);  // of where the query stands
-    if (a->causal && ahead > 0) return 0;
-    if (a->window && a->window_left != NO_LIMIT && -ahead > a->window_left) return 0;
-    return !(a->window && a->window_right != NO_LIMIT && ahead > a->window_right);
-}
+#include "case.h"
 
 // Attention by the definition, one element at a time: no blocking, no running anything.
 static double by_definition(int b, int h, int i, int column, double *lse) {
@@ -154,10 +112,6 @@ static void probes(void) {
     problem_free(&problem);
 }
 
-static int same_error(struct row_error x, struct row_error y) {
-    return x.scale == y.scale && x.worst == y.worst && x.sums == y.sums;
-}
-
 // Of equal lengths, packed sequences are the batches of an ordinary problem, to the last bit; and so are the
 // facts that bounds are made of.
 static void packed_is_batched(void) {
@@ -181,9 +135,7 @@ static void packed_is_batched(void) {
             EXPECT(memcmp(packed.o + there * dim, r->o + row * dim, bytes) == 0);
             EXPECT(memcmp(packed.plain_o + there * dim, r->plain_o + row * dim, bytes) == 0);
             EXPECT(packed.lse[there] == r->lse[row] && packed.plain_lse[there] == r->plain_lse[row]);
-            const struct row_facts *f = &packed.facts[there], *g = &r->facts[row];
-            EXPECT(f->keys == g->keys && f->score == g->score && same_error(f->o, g->o));
-            EXPECT(same_error(f->lse, g->lse));
+            EXPECT(same_facts(&packed.facts[there], &r->facts[row]));
         }
         problem_free(&problem);
         problem_free(&kept);
@@ -270,107 +222,6 @@ static void sample(void) {
     problem_free(&problem);
 }
 
-// ---------------------------------------------------------------- gradients
-
-enum { MAX = 4096 };
-static double d_o[MAX], dq[MAX], dk[MAX], dv[MAX];
-
-// sum(O * dO), with fp64 storage so that a difference is not lost in rounding.
-static double loss(const struct attention *a) {
-    struct rows rows;
-    struct reference r;
-    double sum = 0;
-    if (rows_choose(a, REFERENCE_BUDGET, &rows) != 0 || reference_forward(a, &rows, &r) != 0) exit(1);
-    for (int64_t i = 0; i < rows.count * a->head_dim; ++i) sum += r.o[i] * d_o[i];
-    reference_free(&r);
-    rows_free(&rows);
-    return sum;
-}
-
-// The forward reference unpacks to fp32, so steps are powers of two and values multiples of
-// 2^-10: exact there.
-static void check_gradient(const struct attention *a, double *values, int count, const double *gradient) {
-    const double step = ldexp(1, -10);
-    for (int i = 0; i < count; i += 7) {
-        double kept = values[i];
-        values[i] = kept + step;
-        double above = loss(a);
-        values[i] = kept - step;
-        double below = loss(a);
-        values[i] = kept;
-        EXPECT_NEAR(gradient[i], (above - below) / (2 * step), 1e-5);
-    }
-}
-
-static void gradients(void) {
-    static const struct {
-        int heads, kv_heads, seqlen_q, seqlen_k, causal, window, left, right, sequences;
-    } cases[] = {{2, 2, 5, 5, 0, 0, 0, 0, 0}, {2, 2, 5, 5, 1, 0, 0, 0, 0},  {6, 2, 4, 7, 1, 0, 0, 0, 0},
-                 {6, 3, 7, 4, 1, 0, 0, 0, 0}, {8, 1, 3, 4, 0, 0, 0, 0, 0},  {1, 1, 3, 0, 0, 0, 0, 0, 0},
-                 {4, 2, 9, 6, 0, 1, 2, 1, 0}, {2, 1, 5, 9, 1, 1, 1, -1, 0}, {6, 2, 9, 9, 1, 0, 0, 0, 4},
-                 {2, 1, 9, 9, 0, 1, 1, 1, 4}};
-    static const int cu_q[] = {0, 4, 4, 8, 9}, cu_k[] = {0, 2, 5, 9, 9};
-    static double q[MAX], k[MAX], v[MAX];
-    for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
-        struct attention a = {.batch = 2,
-                              .heads = cases[n].heads,
-                              .kv_heads = cases[n].kv_heads,
-                              .seqlen_q = cases[n].seqlen_q,
-                              .seqlen_k = cases[n].seqlen_k,
-                              .head_dim = 8,
-                              .scale = 0.4f,
-                              .causal = cases[n].causal,
-                              .window = cases[n].window,
-                              .window_left = cases[n].left,
-                              .window_right = cases[n].right,
-                              .sequences = cases[n].sequences,
-                              .cu_seqlens_q = cu_q,
-                              .cu_seqlens_k = cu_k,
-                              .dtype = DTYPE_FP64};
-        int q_count = 2 * a.heads * a.seqlen_q * 8, k_count = 2 * a.kv_heads * a.seqlen_k * 8;
-        for (int i = 0; i < MAX; ++i) {
-            q[i] = ldexp(round(inputs_normal(1, 0, 0, 0, 0, i) * 1024), -10);
-            k[i] = ldexp(round(inputs_normal(1, 1, 0, 0, 0, i) * 1024), -10);
-            v[i] = ldexp(round(inputs_normal(1, 2, 0, 0, 0, i) * 1024), -10);
-            d_o[i] = inputs_normal(1, 3, 0, 0, 0, i);
-            dq[i] = dk[i] = dv[i] = NAN;
-        }
-        a.q = tensor_view(q, LAYOUT_BHSD, a.heads, a.seqlen_q, 8);
-        a.k = tensor_view(k, LAYOUT_BHSD, a.kv_heads, a.seqlen_k, 8);
-        a.v = tensor_view(v, LAYOUT_BHSD, a.kv_heads, a.seqlen_k, 8);
-        struct tensor gradient = tensor_view(d_o, LAYOUT_BHSD, a.heads, a.seqlen_q, 8);
-        EXPECT(reference_backward(&a, gradient, dq, dk, dv) == 0);
-        check_gradient(&a, q, q_count, dq);
-        check_gradient(&a, k, k_count, dk);
-        check_gradient(&a, v, k_count, dv);
-        EXPECT(isnan(dq[q_count]) && isnan(dk[k_count]) && isnan(dv[k_count]));  // and nothing past the end
-        for (int64_t row = 0; row < query_count(&a); ++row) {                    // queries without keys
-            int keys = 0;
-            for (int j = 0; j < a.seqlen_k; ++j) keys += sees(&a, position_of(&a, row).i, j);
-            for (int c = 0; c < 8 && keys == 0; ++c) EXPECT(dq[row * 8 + c] == 0);
-        }
-    }
-    // One key: P = 1 whatever Q and K, so dQ = dK = 0 and dV is the sum of the dO that reach it.
-    struct attention a = {.batch = 1,
-                          .heads = 2,
-                          .kv_heads = 1,
-                          .seqlen_q = 3,
-                          .seqlen_k = 1,
-                          .head_dim = 8,
-                          .scale = 1,
-                          .dtype = DTYPE_FP64};
-    a.q = tensor_view(q, LAYOUT_BHSD, 2, 3, 8);
-    a.k = tensor_view(k, LAYOUT_BHSD, 1, 1, 8), a.v = tensor_view(v, LAYOUT_BHSD, 1, 1, 8);
-    EXPECT(reference_backward(&a, tensor_view(d_o, LAYOUT_BHSD, 2, 3, 8), dq, dk, dv) == 0);
-    for (int c = 0; c < 8; ++c) {
-        double sum = 0;
-        for (int row = 0; row < 6; ++row) sum += d_o[row * 8 + c];
-        EXPECT_NEAR(dk[c], 0, 1e-14);
-        EXPECT_NEAR(dq[c], 0, 1e-14);
-        EXPECT_NEAR(dv[c], sum, 1e-14);
-    }
-}
-
 int main(void) {
     forward();
     probes();
@@ -378,6 +229,5 @@ int main(void) {
     packed_is_batched();
     nan_outside_the_window();
     sample();
-    gradients();
     return unit_end();
 }
