@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "parallel.h"
-
-enum tensor_id { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_DO };
+#include "tensors.h"
 
 static const struct {
     const char *name, *purpose;
@@ -53,6 +52,10 @@ static const struct {
     [INPUTS_UNEVEN] =
         {"uneven",
          "N(0,1), V of the KV heads 16 and 1/64 times as large in turn: small heads behind large ones"},
+    [INPUTS_ONE_ROW] =
+        {"one-row",
+         "N(0,1), and dO is 0 but in the middle row of each head: dQ of the others is 0, dK and dV of keys "
+         "that it does not see; masks and head mapping of a backward pass"},
 };
 
 const char *inputs_name(enum input_kind kind) { return kinds[kind].name; }
@@ -104,7 +107,7 @@ struct fill {
     uint64_t seed;
     const struct attention *a;
     struct tensor tensor;
-    enum tensor_id id;
+    enum tensor_index id;
     int64_t heads, tokens;
 };
 
@@ -156,6 +159,7 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
     const struct attention *a = f->a;
     int is_q = f->id == TENSOR_Q, is_k = f->id == TENSOR_K, is_v = f->id == TENSOR_V;
     double normal = normal_at(r->state, column);
+    if (f->id == TENSOR_DO) return f->kind == INPUTS_ONE_ROW && r->token != a->seqlen_q / 2 ? 0 : normal;
     switch (f->kind) {
     case INPUTS_ZERO_Q:
         return is_q ? 0 : normal;
@@ -222,7 +226,7 @@ static void fill_row(void *context, int64_t item, int worker) {
         r.batch * f.tensor.stride_batch + r.head * f.tensor.stride_head + r.token * f.tensor.stride_row;
     struct attention unpacked = *f.a;
     if (f.a->sequences > 0) {
-        int of_queries = f.id == TENSOR_Q || f.id == TENSOR_DO;
+        int of_queries = tensor_is_of_queries(f.id);
         r.batch = sequence_of(of_queries ? f.a->cu_seqlens_q : f.a->cu_seqlens_k, f.a->sequences, r.token);
         struct sequence s = sequence_at(f.a, (int)r.batch);
         r.token -= of_queries ? s.first_query : s.first_key;
@@ -234,20 +238,18 @@ static void fill_row(void *context, int64_t item, int worker) {
         number_store(f.a->dtype, f.tensor.data, base + c, value_at(&f, &r, c));
 }
 
-static void fill(struct fill f) { parallel_for((int64_t)f.a->batch * f.heads * f.tokens, fill_row, &f); }
-
-void inputs_fill(enum input_kind kind, uint64_t seed, const struct attention *a) {
-    struct fill f = {.kind = kind, .seed = seed, .a = a};
-    f.tensor = a->q, f.id = TENSOR_Q, f.heads = a->heads, f.tokens = a->seqlen_q;
-    fill(f);
-    f.tensor = a->k, f.id = TENSOR_K, f.heads = a->kv_heads, f.tokens = a->seqlen_k;
-    fill(f);
-    f.tensor = a->v, f.id = TENSOR_V;
-    fill(f);
+static void fill(enum input_kind kind, uint64_t seed, const struct attention *a, enum tensor_index which) {
+    struct fill f = {.kind = kind, .seed = seed, .a = a, .tensor = *tensor_in(a, which), .id = which};
+    f.heads = tensor_heads(a, which), f.tokens = tensor_tokens(a, which);
+    parallel_for((int64_t)a->batch * f.heads * f.tokens, fill_row, &f);
 }
 
-void inputs_fill_gradient(uint64_t seed, const struct attention *a, struct tensor d_o) {
-    struct fill f = {.kind = INPUTS_NORMAL, .seed = seed, .a = a, .tensor = d_o, .id = TENSOR_DO};
-    f.heads = a->heads, f.tokens = a->seqlen_q;
-    fill(f);
+void inputs_fill(enum input_kind kind, uint64_t seed, const struct attention *a) {
+    fill(kind, seed, a, TENSOR_Q);
+    fill(kind, seed, a, TENSOR_K);
+    fill(kind, seed, a, TENSOR_V);
+}
+
+void inputs_fill_gradient(enum input_kind kind, uint64_t seed, const struct attention *a) {
+    fill(kind, seed, a, TENSOR_DO);
 }

@@ -24,6 +24,7 @@ enum input_kind {
     INPUTS_NAN_V,
     INPUTS_STEEP,
     INPUTS_UNEVEN,
+    INPUTS_ONE_ROW,
     INPUTS_COUNT
 };
 
@@ -38,8 +39,9 @@ enum input_kind inputs_from_name(const char *name);  // INPUTS_COUNT: there is n
 // (Huge is built on key 0: it means nothing under a window that hides that key.) Threaded.
 void inputs_fill(enum input_kind kind, uint64_t seed, const struct attention *a);
 
-// Fills a tensor shaped like O with N(0,1): the gradient dO of a backward pass.
-void inputs_fill_gradient(uint64_t seed, const struct attention *a, struct tensor d_o);
+// Fills a->d_o, the gradient that a backward pass starts from, under the same terms: N(0,1) in every kind but
+// one-row.
+void inputs_fill_gradient(enum input_kind kind, uint64_t seed, const struct attention *a);
 
 // The generator itself: element (batch, head, token, column) of tensor number `tensor` (0 q, 1 k, 2 v,
 // 3 dO). Near N(0,1): the sum of twelve uniform numbers (Irwin-Hall), mean 0, variance 1, |x| < 6,

@@ -32,6 +32,7 @@ struct support {
     int gpu_only;           // 1: needs the gpu backend (a library the CPU lacks)
     unsigned features;      // bits of enum feature
     float score_max;        // it is right for scores up to this magnitude; 0: for all
+    int unordered_dq;  // 1: dQ is a sum of atomic additions in any order: right, but not the same bits again
 };
 
 struct kernel {
@@ -48,11 +49,18 @@ struct kernel {
     struct support support;
     // A null pointer: launch is a forward pass, from q, k, v to o and lse. Else launch is a backward pass,
     // from q, k, v, o, lse and d_o to dq, dk and dv, and this is the forward pass before it, enqueued in the
-    // same way: it makes o and lse, and may leave more for launch in the workspace. Only launch is timed.
+    // same way: it makes o and lse, and may leave more for launch in the workspace. Only launch is timed; it
+    // is enqueued again and again after one forward pass, and has to find what it needs each time.
     void (*forward)(struct attention a);
 };
 
 #define LARGEST_SCORES ((int64_t)1 << 57)
+
+// FLOPs that the result of its launch takes: of visible pairs only, see visible_pairs, which reads
+// cu_seqlens.
+static inline double kernel_flops(const struct kernel *kernel, const struct attention *a) {
+    return (kernel->forward ? 10.0 : 4.0) * a->head_dim * visible_pairs(a);
+}
 
 struct shape {
     int batch, heads, kv_heads, seqlen, head_dim;

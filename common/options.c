@@ -81,7 +81,7 @@ static const struct {
                      "read q.npy, k.npy, v.npy (and o.npy, lse.npy if there) in place of --inputs"},
     [OPTION_SAVE] = {"save", "DIR", "write inputs, reference and every kernel's o and lse as .npy"},
     [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
-    [OPTION_REPEAT] = {"repeat", "N", "run each kernel N times more: O and LSE must be the same to the bit"},
+    [OPTION_REPEAT] = {"repeat", "N", "run each kernel N times more: its results must be the same to the bit"},
     [OPTION_BENCH] = {"bench", NULL, "time the kernels that are right"},
     [OPTION_PROFILE] = {"profile", NULL,
                         "memory traffic line by line (cpu), or Nsight Compute's counters (gpu)"},
@@ -461,8 +461,16 @@ static int settle_packed(struct options *o, const unsigned seen[OPTION_COUNT], s
     return 0;
 }
 
+static int has_backward(const struct lab *lab, const struct options *o) {
+    int backward = 0;
+    for (int i = 0; i < lab->kernel_count; ++i)
+        backward |= lab->kernels[i].forward && options_choose(o, &lab->kernels[i]);
+    return backward;
+}
+
 // What the options say together.
-static int settle(struct options *o, const unsigned seen[OPTION_COUNT], struct message *why) {
+static int settle(const struct lab *lab, struct options *o, const unsigned seen[OPTION_COUNT],
+                  struct message *why) {
     if (seen[OPTION_SEQLEN] && (seen[OPTION_SEQLEN_Q] || seen[OPTION_SEQLEN_K]))
         return fail(why, "--seqlen sets both lengths; give it alone, or --seqlen-q and --seqlen-k.");
     if ((o->seqlens_text[0] || o->seqlens_text[1]) && settle_packed(o, seen, why) != 0) return -1;
@@ -498,6 +506,7 @@ static int settle(struct options *o, const unsigned seen[OPTION_COUNT], struct m
         return fail(why, "--heads must be a multiple of --kv-heads: %d is not a multiple of %d.", o->heads,
                     o->kv_heads);
     if (!(o->given & GIVEN_SCALE)) o->scale = (float)(1 / sqrt(o->head_dim));
+    o->backward = has_backward(lab, o);
     return 0;
 }
 
@@ -529,7 +538,7 @@ int options_parse(int argc, char **argv, const struct lab *lab, const struct sha
         if (apply(option, value ? value : "", lab, o, why) != 0) return -1;
         if (o->help || o->list) return 0;
     }
-    return settle(o, seen, why);
+    return settle(lab, o, seen, why);
 }
 
 int options_choose(const struct options *o, const struct kernel *kernel) {
@@ -587,6 +596,8 @@ void options_print_list(FILE *out, const struct lab *lab) {
                 kernel->workspace ? "; needs workspace" : "",
                 kernel->support.gpu_only ? "; gpu backend only" : "");
         if (kernel->support.score_max > 0) fprintf(out, "; scores up to %g", kernel->support.score_max);
+        if (kernel->forward) fputs("; backward pass", out);
+        if (kernel->support.unordered_dq) fputs(", dQ summed in any order", out);
         fputc('\n', out);
     }
 }

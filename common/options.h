@@ -44,7 +44,8 @@ struct options {
     const char *window_text, *seqlens_text[2];  // --window; lengths of queries and keys
     const char *kernel[MAX_CHOSEN_KERNELS];     // names from the lab's table; none: all
     int kernel_count;
-    int repeat;  // launches more than otherwise
+    int backward;  // some kernel that is to run is a backward pass (lab.h)
+    int repeat;    // launches more than otherwise
     int bench, profile, sanitize, sweep, list, help;
     uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)
     int schedule_given;

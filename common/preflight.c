@@ -121,42 +121,34 @@ enum obstacle preflight_scores(const struct kernel *kernel, const struct attenti
 
 // ---------------------------------------------------------------- the case
 
-struct sizes {
-    double q, k, lse;   // bytes; o is as large as q, v as k
-    double cu_seqlens;  // for queries, and again for keys
-};
-
-static struct sizes sizes_of(const struct attention *a) {
-    double queries = (double)a->batch * a->heads * a->seqlen_q;
-    double element = (double)dtype_bytes(a->dtype) * ((double)a->head_dim + a->pad);
-    return (struct sizes){.q = queries * element,
-                          .k = (double)a->batch * a->kv_heads * a->seqlen_k * element,
-                          .lse = queries * sizeof(float),
-                          .cu_seqlens = a->sequences ? (a->sequences + 1.0) * sizeof(int) : 0};
+// Adds up what the arrays of a case take, each as `size` says.
+static double add_up(const struct attention *a, int backward, double (*size)(double bytes)) {
+    double sum = size((double)a->batch * a->heads * a->seqlen_q * sizeof(float));  // LSE
+    for (int i = 0; i < TENSORS; ++i)
+        if (tensor_exists(i, backward)) sum += size(tensor_bytes(a, i));
+    if (a->sequences) sum += 2 * size((a->sequences + 1.0) * sizeof(int));
+    return sum;
 }
 
-double preflight_tensors(const struct attention *a) {
-    struct sizes s = sizes_of(a);
-    return 2 * s.q + 2 * s.k + s.lse + 2 * s.cu_seqlens;
-}
+static double itself(double bytes) { return bytes; }
 
-int preflight_case(const struct attention *a, double *left, struct message *why) {
-    if (problem_fits(a, why) != 0) return -1;
-    struct sizes s = sizes_of(a);
-    double cost = 2 * buffer_cost(s.q) + 2 * buffer_cost(s.k) + buffer_cost(s.lse);
-    if (a->sequences) cost += 2 * buffer_cost(s.cu_seqlens);
-    double free_bytes = (double)device_free_bytes();
+double preflight_tensors(const struct attention *a, int backward) { return add_up(a, backward, itself); }
+
+int preflight_case(const struct attention *a, int backward, double *left, struct message *why) {
+    if (problem_fits(a, backward, why) != 0) return -1;
+    double cost = add_up(a, backward, buffer_cost), free_bytes = (double)device_free_bytes();
     if (ON_CPU) {
         // The simulated device lives in the same memory and keeps another byte for each of its own.
-        double beside_host = (machine_memory_bytes() * USABLE_MEMORY - problem_bytes(a)) / 2;
+        double beside_host = (machine_memory_bytes() * USABLE_MEMORY - problem_bytes(a, backward)) / 2;
         free_bytes = fmin(free_bytes, fmax(beside_host, 0));
     }
     char need[32], have[32];
     if (cost > free_bytes)
         return fail(why,
-                    "Q, K, V, O and LSE of this shape need %s of device memory, %s are free; choose a "
+                    "Q, K, V, %s of this shape need %s of device memory, %s are free; choose a "
                     "smaller shape.",
-                    bytes_text(cost, need), bytes_text(free_bytes, have));
+                    backward ? "O, LSE, dO, dQ, dK and dV" : "O and LSE", bytes_text(cost, need),
+                    bytes_text(free_bytes, have));
     *left = free_bytes - cost;
     return 0;
 }
@@ -211,6 +203,6 @@ int preflight(const struct lab *lab, const struct options *o, struct message *wh
     double left = 0;
     // What is supported at no size comes first: it is the better answer to "--dim 12 --seqlen 1000000000".
     if (preflight_kernels(lab, o, &a, INFINITY, why) != 0) return -1;
-    if (preflight_case(&a, &left, why) != 0) return -1;
+    if (preflight_case(&a, o->backward, &left, why) != 0) return -1;
     return preflight_kernels(lab, o, &a, left, why);
 }

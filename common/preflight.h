@@ -28,12 +28,12 @@ double preflight_workspace(const struct kernel *kernel, const struct attention *
 enum obstacle preflight_scores(const struct kernel *kernel, const struct attention *a, double largest_score,
                                struct message *what);
 
-// Bytes of q, k, v, o and lse, and of cu_seqlens.
-double preflight_tensors(const struct attention *a);
+// Bytes of q, k, v, o and lse, with `backward` also of d_o, dq, dk and dv, and of cu_seqlens.
+double preflight_tensors(const struct attention *a, int backward);
 
-// Checks that q, k, v, o and lse fit into the device's memory as it is now, and everything that the host
-// keeps into the host's. Returns 0, with what then remains for workspace in *left, or -1 with a sentence.
-int preflight_case(const struct attention *a, double *left, struct message *why);
+// Checks that the same fits into the device's memory as it is now, and everything that the host keeps into
+// the host's. Returns 0, with what then remains for workspace in *left, or -1 with a sentence.
+int preflight_case(const struct attention *a, int backward, double *left, struct message *why);
 
 // Looks at all kernels that the options choose. Refuses a case that no kernel can do, and one that a kernel
 // which the user named cannot. Returns 0, or -1 with a sentence. Under left = INFINITY nothing is too large.

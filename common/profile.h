@@ -75,13 +75,13 @@ struct profile_launch {
 // All launches of one kernel of a lab's table.
 struct profile {
     const char *kernel;  // its name in the table
-    double flops;        // that the result takes: 4 * head_dim for each visible pair
+    double flops;        // that the result takes: 4 * head_dim for each visible pair, backward 10 * head_dim
     struct profile_launch *launches;
     int launch_count;
 };
 
-// An empty profile of this kernel on this problem.
-void profile_begin(struct profile *profile, const char *kernel, const struct attention *a);
+// An empty profile of this kernel, whose result takes so many FLOPs (kernel_flops in lab.h).
+void profile_begin(struct profile *profile, const char *kernel, double flops);
 // Adds a launch of which nothing is counted yet (all NaN). Returns null if there is no memory left.
 struct profile_launch *profile_add(struct profile *profile);
 void profile_free(struct profile *profile);

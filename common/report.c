@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "tensors.h"
 
 // ---------------------------------------------------------------- tables
 
@@ -150,6 +151,11 @@ static int is_right(const struct result *r) {
     return r->verdict == VERDICT_RIGHT || r->verdict == VERDICT_EMPTY;
 }
 
+void result_clear(struct result *r) {
+    r->o.err = r->o.bound = r->lse.err = r->lse.bound = NAN;
+    for (int i = 0; i < GRADIENTS; ++i) r->gradient[i].err = r->gradient[i].bound = NAN;
+}
+
 int report_is_refusal(const struct report *report) {
     int refused = 0;
     for (int i = 0; i < report->count; ++i) refused += !ran(&report->results[i]);
@@ -188,26 +194,83 @@ static void print_remarks(FILE *out, const struct report *report) {
     }
 }
 
+// The gradient that is nearest to its bound, or beyond; 0 if none was compared.
+static int worst_gradient(const struct result *r) {
+    int worst = 0;
+    for (int i = 1; i < GRADIENTS; ++i) {
+        const struct finding *f = &r->gradient[i], *most = &r->gradient[worst];
+        if (f->err * most->bound > most->err * f->bound || isnan(most->err)) worst = i;
+    }
+    return worst;
+}
+
+// Where a row shows errors, four columns from 2 on. `gradients`: the first two are of gradients, and LSE,
+// which JSON has, gives way to them.
+static void fill_errors(const struct result *r, const struct table *t, int row, int gradients) {
+    const struct finding *f[] = {&r->o, &r->lse};
+    char *cell = cell_at(t, row, 2);
+    if (gradients) {
+        int worst = worst_gradient(r);
+        f[0] = &r->gradient[worst], f[1] = &r->o;
+        snprintf(cell, CELL_BYTES, "%s ", tensor_name(TENSOR_DQ + worst));
+    }
+    for (int i = 0; i < 2; ++i) {
+        size_t used = i == 0 ? strlen(cell) : 0;
+        double err = ran(r) ? f[i]->err : NAN;
+        number(cell_at(t, row, 2 + 2 * i) + (isfinite(err) ? used : 0), "%.2e", err);
+        number(cell_at(t, row, 3 + 2 * i), "%.2e", ran(r) ? f[i]->bound : NAN);
+    }
+}
+
+static long long compared(const struct result *r) {
+    int64_t count = r->o.compared + r->lse.compared;
+    for (int i = 0; i < GRADIENTS; ++i) count += r->gradient[i].compared;
+    return (long long)count;
+}
+
+// "sample of 64 of 4096 rows", if not all rows were looked at. Returns whether that is so.
+static int print_sample(FILE *out, const char *what, const struct finding *f) {
+    if (f->rows == f->rows_total) return 0;
+    fprintf(out, "The reference%s covers a fixed sample of %lld of %lld rows, each in full.\n", what,
+            (long long)f->rows, (long long)f->rows_total);
+    return 1;
+}
+
+static void print_samples(FILE *out, const struct report *report) {
+    int said = 0, said_gradient = 0;
+    for (int i = 0; i < report->count; ++i) {
+        const struct result *r = &report->results[i];
+        if (!ran(r)) continue;
+        if (!said) said = print_sample(out, "", &r->o);
+        for (int g = 0; g < GRADIENTS && r->backward && !(said_gradient >> g & 1); ++g) {
+            char what[16];
+            snprintf(what, sizeof what, " of %s", tensor_name(TENSOR_DQ + g));
+            said_gradient |= print_sample(out, what, &r->gradient[g]) << g;
+        }
+    }
+}
+
 void report_print_table(FILE *out, const struct report *report) {
-    static const char *const plain[] = {"kernel", "what it adds", ">O err",  ">bound", ">LSE err",
-                                        ">bound", ">compared",    "verdict", NULL};
-    static const char *const timed[] = {
-        "kernel", "what it adds", ">O err",   ">bound",   ">LSE err", ">bound",  ">compared",
-        ">ms",    ">half within", ">TFLOP/s", ">of peak", ">x first", "verdict", NULL};
-    int bench = report->options->bench;
+    static const char *const of_forward[] = {">O err", ">bound", ">LSE err", ">bound"};
+    static const char *const of_backward[] = {">worst err", ">bound", ">O err", ">bound"};
+    static const char *const times[] = {">ms", ">half within", ">TFLOP/s", ">of peak", ">x first"};
+    const char *head[MAX_COLUMNS + 1] = {"kernel", "what it adds"};
+    int bench = report->options->bench, backward = 0, n = 2;
+    for (int i = 0; i < report->count; ++i) backward |= report->results[i].backward;
+    for (int i = 0; i < 4; ++i) head[n++] = (backward ? of_backward : of_forward)[i];
+    head[n++] = ">compared";
+    for (int i = 0; i < 5 && bench; ++i) head[n++] = times[i];
+    head[n] = "verdict";
     struct table t;
-    if (table_make(&t, report->count, bench ? timed : plain) != 0) return;
+    if (table_make(&t, report->count, head) != 0) return;
     for (int i = 0; i < report->count; ++i) {
         const struct result *r = &report->results[i];
         int row = i + 1;
         snprintf(cell_at(&t, row, 0), CELL_BYTES, "%s", r->kernel);
         snprintf(cell_at(&t, row, 1), CELL_BYTES, "%s", r->adds);
-        number(cell_at(&t, row, 2), "%.2e", ran(r) ? r->o.err : NAN);
-        number(cell_at(&t, row, 3), "%.2e", ran(r) ? r->o.bound : NAN);
-        number(cell_at(&t, row, 4), "%.2e", ran(r) ? r->lse.err : NAN);
-        number(cell_at(&t, row, 5), "%.2e", ran(r) ? r->lse.bound : NAN);
+        fill_errors(r, &t, row, backward);
         if (ran(r))
-            snprintf(cell_at(&t, row, 6), CELL_BYTES, "%lld", (long long)(r->o.compared + r->lse.compared));
+            snprintf(cell_at(&t, row, 6), CELL_BYTES, "%lld", compared(r));
         else
             snprintf(cell_at(&t, row, 6), CELL_BYTES, "-");
         if (bench) fill_times(report, r, &t, row, 7);
@@ -216,13 +279,7 @@ void report_print_table(FILE *out, const struct report *report) {
     }
     table_print(out, &t);
     free(t.cell);
-    for (int i = 0; i < report->count; ++i) {
-        const struct finding *f = &report->results[i].o;
-        if (!ran(&report->results[i]) || f->rows == f->rows_total) continue;
-        fprintf(out, "The reference covers a fixed sample of %lld of %lld rows, each in full.\n",
-                (long long)f->rows, (long long)f->rows_total);
-        break;
-    }
+    print_samples(out, report);
     print_remarks(out, report);
 }
 
@@ -276,6 +333,8 @@ static void json_result(FILE *out, const struct report *report, const struct res
     if (ran(r)) {
         json_finding(out, "o", &r->o);
         json_finding(out, "lse", &r->lse);
+        for (int i = 0; i < GRADIENTS && r->backward; ++i)
+            json_finding(out, tensor_file(TENSOR_DQ + i), &r->gradient[i]);
     }
     if (r->timing.repetitions) {
         json_number(out, "ms", r->timing.median_ms);

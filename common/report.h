@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "backward.h"
 #include "compare.h"
 #include "device.h"
 #include "options.h"
@@ -21,7 +22,8 @@ struct result {
     char refused[600];     // why it did not run; empty: it ran
     enum verdict verdict;  // of everything; `detail` has a sentence unless it is VERDICT_RIGHT
     char detail[600];
-    struct finding o, lse;
+    int backward;  // it is a backward kernel; o and lse are those of its forward pass
+    struct finding o, lse, gradient[GRADIENTS];
     struct timing timing;
     double tflops;  // visible pairs only; 0 if not timed
 };
@@ -37,6 +39,9 @@ struct report {
     struct profile *profiles;  // of the kernels that were profiled (--profile)
     int profile_count;
 };
+
+// Takes every error and bound out of a result, as long as nothing was compared.
+void result_clear(struct result *result);
 
 // 1 if the run is a refusal as a whole: no kernel ran, or one that the user named did not. (In a sweep, "does
 // not fit" is a result.)

@@ -22,9 +22,9 @@ static inline void start(const char *line) {
     make(line);
     a = problem.host;
     a.d_o = a.o;
-    a.d_o.data = calloc(1, problem.bytes[3] + 1);
+    a.d_o.data = calloc(1, problem.bytes[TENSOR_O] + 1);
     if (!a.d_o.data) exit(1);
-    inputs_fill_gradient(3, &a, a.d_o);
+    inputs_fill_gradient(INPUTS_NORMAL, 3, &a);
     gradients_of(&a, INFINITY);
 }
 

@@ -203,7 +203,7 @@ static void start(const struct options *options) {
     a.dk = tensor_view(memory[GRADIENT_K], LAYOUT_BHSD, a.kv_heads, a.seqlen_k, a.head_dim);
     a.dv = tensor_view(memory[GRADIENT_V], LAYOUT_BHSD, a.kv_heads, a.seqlen_k, a.head_dim);
     a.d_o = tensor_view(memory[GRADIENTS], LAYOUT_BHSD, a.heads, a.seqlen_q, a.head_dim);
-    inputs_fill_gradient(options->seed, &a, a.d_o);
+    inputs_fill_gradient(INPUTS_NORMAL, options->seed, &a);
     if (gradients_make(&a, INFINITY, g) != 0) exit(1);
 }
 

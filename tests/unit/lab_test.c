@@ -1,75 +1,15 @@
 // lab_test.c - lab_main as a whole, with "kernels" that get the right answer from the reference and carry it
 // to the device; each but the first plants one fault that must make the program exit 1 with the right reason.
 #include "common/compare.h"
-#include "common/device.h"
-#include "common/problem.h"
 
-#include "unit.h"
+#include "fake_kernel.h"
 
 static char json_path[1024];
-static int launches;
-
-static void to_host(void *host, const void *device, size_t bytes) {
-    if (bytes) CUDA_CHECK(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
-}
-static void to_device(void *device, const void *host, size_t bytes) {
-    if (bytes) CUDA_CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
-}
-static size_t q_bytes(const struct attention *a) {
-    return (size_t)query_count(a) * ((size_t)a->head_dim + (size_t)a->pad) * 2;
-}
-static size_t k_bytes(const struct attention *a) {
-    return (size_t)a->batch * (size_t)a->kv_heads * (size_t)a->seqlen_k *
-           ((size_t)a->head_dim + (size_t)a->pad) * 2;
-}
-// The prefix sums of a packed problem on the host, as the kernel finds them; static, of one problem at a
-// time.
-static const int *sums_on_host(const int *device, int sequences, int which) {
-    static int sums[2][100];
-    if (sequences == 0) return NULL;
-    to_host(sums[which], device, ((size_t)sequences + 1) * sizeof(int));
-    return sums[which];
-}
-static void *allocate(size_t bytes) {
-    void *memory = malloc(bytes + 1);
-    if (!memory) exit(LAB_USAGE);
-    return memory;
-}
-
-static void right(struct attention a) {
-    struct attention h = a;
-    struct rows rows;
-    struct reference r;
-    ++launches;
-    h.q.data = allocate(q_bytes(&a)), h.o.data = allocate(q_bytes(&a)),
-    h.lse = allocate((size_t)query_count(&a) * 4);
-    h.k.data = allocate(k_bytes(&a)), h.v.data = allocate(k_bytes(&a));
-    to_host(h.o.data, a.o.data, q_bytes(&a));  // and the gaps of --pad stay as they were
-    to_host(h.q.data, a.q.data, q_bytes(&a));
-    to_host(h.k.data, a.k.data, k_bytes(&a));
-    to_host(h.v.data, a.v.data, k_bytes(&a));
-    h.cu_seqlens_q = sums_on_host(a.cu_seqlens_q, a.sequences, 0);
-    h.cu_seqlens_k = sums_on_host(a.cu_seqlens_k, a.sequences, 1);
-    if (rows_choose(&h, REFERENCE_BUDGET, &rows) != 0 || reference_forward(&h, &rows, &r) != 0)
-        exit(LAB_USAGE);
-    for (int64_t row = 0; row < rows.count; ++row) {
-        struct position at = position_of(&a, row);
-        int64_t o = at.batch * a.o.stride_batch + at.head * a.o.stride_head + at.i * a.o.stride_row;
-        for (int c = 0; c < a.head_dim; ++c)
-            number_store(a.dtype, h.o.data, o + c, r.o[row * a.head_dim + c]);
-        h.lse[row] = (float)r.lse[row];
-    }
-    to_device(a.o.data, h.o.data, q_bytes(&a));
-    to_device(a.lse, h.lse, (size_t)query_count(&a) * 4);
-    reference_free(&r);
-    rows_free(&rows);
-    free(h.q.data), free(h.k.data), free(h.v.data), free(h.o.data), free(h.lse);
-}
 
 // The last half number of O, and the last float of LSE, set to these bits after the right answer.
 static void set_o(struct attention a, uint16_t bits) {
     right(a);
-    to_device((char *)a.o.data + q_bytes(&a) - 2, &bits, 2);
+    to_device((char *)a.o.data + bytes_of(&a, TENSOR_O) - 2, &bits, 2);
 }
 static void set_lse(struct attention a, float value) {
     right(a);
@@ -85,7 +25,7 @@ static void wrong_lse(struct attention a) { set_lse(a, 1); }
 static void lse_minus_inf(struct attention a) { set_lse(a, -INFINITY); }
 static void past_o(struct attention a) {
     right(a);
-    CUDA_CHECK(cudaMemset((char *)a.o.data + q_bytes(&a), 0, 2));
+    CUDA_CHECK(cudaMemset((char *)a.o.data + bytes_of(&a, TENSOR_O), 0, 2));
 }
 static void before_lse(struct attention a) {
     right(a);
@@ -111,7 +51,7 @@ static void past_lengths(struct attention a) {
 // The last byte of the last gap of O, and of the first one of K.
 static void writes_gap_of_o(struct attention a) {
     right(a);
-    CUDA_CHECK(cudaMemset((char *)a.o.data + q_bytes(&a) - 1, 0, 1));
+    CUDA_CHECK(cudaMemset((char *)a.o.data + bytes_of(&a, TENSOR_O) - 1, 0, 1));
 }
 static void writes_gap_of_k(struct attention a) {
     right(a);
@@ -188,24 +128,7 @@ static struct lab lab = {.name = "lab_test00",
                          .kernels = kernels,
                          .kernel_count = sizeof kernels / sizeof *kernels};
 
-// Runs lab_main on this command line; `says` must be in the JSON that it wrote.
-static void run(const char *line, int code, const char *says) {
-    static char copy[1024], text[100000], program[] = "lab_test", option[] = "--json";
-    char *argv[32] = {program, option, json_path};
-    int argc = 3;
-    remove(json_path);
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    launches = 0;
-    int got = lab_main(argc, argv, &lab);
-    EXPECT(got == code);
-    if (got != code) printf("  that was: %s, exit code %d\n", line, got);
-    if (!says) return;
-    FILE *file = fopen(json_path, "r");
-    text[file ? fread(text, 1, sizeof text - 1, file) : 0] = '\0';
-    if (file) fclose(file);
-    EXPECT_SAYS(text, says);
-}
+static void run(const char *line, int code, const char *says) { run_lab(&lab, json_path, line, code, says); }
 
 int main(int argc, char **argv) {
     const char *folder = argc > 1 ? argv[1] : ".";

@@ -85,13 +85,13 @@ static void too_large_for_any(void) {
 static void sizes(void) {
     struct attention a = {.batch = 2, .heads = 6, .kv_heads = 3, .seqlen_q = 10, .seqlen_k = 20};
     a.head_dim = 8, a.dtype = DTYPE_FP16;
-    EXPECT_NEAR(preflight_tensors(&a), 2 * 2 * (2 * 6 * 10 * 8) + 2 * 2 * (2 * 3 * 20 * 8) + 4 * 2 * 6 * 10,
-                0);
+    EXPECT_NEAR(preflight_tensors(&a, 0),
+                2 * 2 * (2 * 6 * 10 * 8) + 2 * 2 * (2 * 3 * 20 * 8) + 4 * 2 * 6 * 10, 0);
     EXPECT_NEAR(preflight_workspace(&kernels[0], &a), 4 * 2 * 6 * 10 * 24, 0);
     EXPECT_NEAR(preflight_workspace(&kernels[2], &a), 0, 0);
-    EXPECT(problem_bytes(&a) > preflight_tensors(&a) + reference_bytes(&a));
+    EXPECT(problem_bytes(&a, 0) > preflight_tensors(&a, 0) + reference_bytes(&a));
     double left = 0;
-    EXPECT(preflight_case(&a, &left, &why) == 0 && left > 0 && left < (double)device_free_bytes());
+    EXPECT(preflight_case(&a, 0, &left, &why) == 0 && left > 0 && left < (double)device_free_bytes());
     struct message what = {""};
     EXPECT(preflight_kernel(&lab, &kernels[0], &a, 0, &what) == TOO_LARGE);
     EXPECT(preflight_kernel(&lab, &kernels[0], &a, buffer_cost(4 * 2 * 6 * 10 * 24), &what) == NO_OBSTACLE);
@@ -125,11 +125,11 @@ static void features(void) {
     EXPECT_SAYS(what.text, "a score of 20.1 (but up to 20)");
     EXPECT(preflight_scores(&masking[1], &a, 1e9, &what) == NO_OBSTACLE);
     // cu_seqlens of 3 sequences, twice.
-    double without = preflight_tensors(&a);
+    double without = preflight_tensors(&a, 0);
     a.pad = 8;
-    EXPECT_NEAR(preflight_tensors(&a) - without, 4 * 8 * 8 * 2, 0);
+    EXPECT_NEAR(preflight_tensors(&a, 0) - without, 4 * 8 * 8 * 2, 0);
     a.pad = 0, a.sequences = 3;
-    EXPECT_NEAR(preflight_tensors(&a) - without, 8 * sizeof(int), 0);
+    EXPECT_NEAR(preflight_tensors(&a, 0) - without, 8 * sizeof(int), 0);
     lab.kernels = kernels;
 }
 

@@ -60,8 +60,7 @@ static int profile_with(int argc, struct profile *profile) {
     struct options options;
     struct message why = {""};
     if (options_parse(argc, words, &lab, &shape, &options, &why) != 0) puts(why.text), exit(1);
-    struct attention a = {.batch = 1, .heads = 2, .seqlen_q = 128, .seqlen_k = 128, .head_dim = 32};
-    profile_begin(profile, "tiled", &a);
+    profile_begin(profile, "tiled", 4.0 * 32 * 2 * 128 * 128);
     return tools_profile(argc, words, &options, profile);
 }
 

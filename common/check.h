@@ -1,0 +1,21 @@
+// check.h - is what a kernel left on the device right, and what surrounds it untouched? A fault goes into the
+// result: a verdict and a sentence.
+#ifndef CHECK_H
+#define CHECK_H
+
+#include "case.h"
+#include "report.h"
+
+// After case_begin of a backward kernel: guard bands and gaps, O and LSE of its forward pass against the
+// reference, the inputs. Returns 1 if all is well.
+int check_forward(struct device_case *c, struct result *result);
+
+// After case_launch: the same with the results of the launch. For a backward kernel problem.gradients have to
+// be there, and O and LSE are among the inputs, which may not change.
+void check_outputs(struct device_case *c, const struct kernel *kernel, struct result *result);
+
+// Runs the kernel again, its forward pass included, and requires the same bits of all results: `how` says
+// under which circumstances. Of a dQ that the kernel's table calls unordered it requires that it is right.
+void check_again(struct device_case *c, const struct kernel *kernel, const char *how, struct result *result);
+
+#endif

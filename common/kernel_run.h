@@ -1,0 +1,21 @@
+// kernel_run.h - everything that a run does with one kernel.
+#ifndef KERNEL_RUN_H
+#define KERNEL_RUN_H
+
+#include "case.h"
+#include "preflight.h"
+#include "report.h"
+
+// An empty result of this kernel at this shape.
+void result_begin(struct result *result, const struct kernel *kernel, const struct attention *a);
+
+// The kernel did not run: `what` goes with the obstacle, or is a sentence of its own.
+void result_refuse(struct result *result, enum obstacle obstacle, const struct message *what);
+
+// Runs the kernel on the case: check, check again, and what else was asked for. The result says how that
+// went; with --profile, the report gets one profile more (cpu backend). Returns 0, or -1 with a sentence if
+// the gradients that a backward kernel is held against cannot be had.
+int run_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,
+               struct result *result, struct message *why);
+
+#endif
