@@ -1075,12 +1075,13 @@ static void launch_deterministic(struct attention a) { LAB16_LAUNCH(a, determini
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
 constexpr struct support EQUAL_LENGTHS = {TYPES, 8, 128, 0, 0, 0};
 constexpr struct support ANY_LENGTHS = {TYPES, 8, 128, 0, FEATURE_PACKED, 0};
+constexpr struct support ANY_ORDER = {TYPES, 8, 128, 0, FEATURE_PACKED, 0, 1};
 static const struct kernel kernels[] = {
     {"stored", "P kept from the forward pass, dP written and read", launch_stored, stored_bytes,
      EQUAL_LENGTHS, forward_stored},
     {"separate", "P again, tile by tile; a kernel for dK and dV, one for dQ", launch_separate, delta_bytes,
      ANY_LENGTHS, forward},
-    {"fused", "dQ in the same kernel, by atomic additions", launch_fused, fused_bytes, ANY_LENGTHS, forward},
+    {"fused", "dQ in the same kernel, by atomic additions", launch_fused, fused_bytes, ANY_ORDER, forward},
     {"fused_deterministic", "additions to dQ in a fixed order", launch_deterministic, deterministic_bytes,
      ANY_LENGTHS, forward},
 };
