@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "sweeps.h"
+#include "backward_sweeps.h"
 
 static struct row_facts exact_query(const struct attention *a, struct scratch *w, struct span keys,
                                     struct query *query, double *dq) {

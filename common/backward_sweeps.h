@@ -1,10 +1,10 @@
-// sweeps.h - the two halves of backward.c. Only it and they include this.
+// backward_sweeps.h - the two halves of backward.c. Only it and they include this.
 //
 // Each sweep writes only its own rows, so no sum is ever shared between threads: one goes over queries (LSE,
 // delta, dQ), one over keys (dK, dV), which works the probabilities out once more. They mirror each other: a
 // row of Q and one of dO meet all of K and V; a row of K and one of V meet all of Q and dO.
-#ifndef SWEEPS_H
-#define SWEEPS_H
+#ifndef BACKWARD_SWEEPS_H
+#define BACKWARD_SWEEPS_H
 
 #include "backward.h"
 #include "products.h"

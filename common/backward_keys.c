@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "sweeps.h"
+#include "backward_sweeps.h"
 
 // The queries that see key j of its sequence; both numbered as in their tensors.
 static struct span seen_by(const struct attention *a, int64_t j) {
