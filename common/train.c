@@ -216,17 +216,26 @@ static int no_memory(struct message *why) {
     return fail(why, "There is no memory left for --train; choose a smaller shape.");
 }
 
+// A curve to compare others with: it falls, and is finite all the way (the sum of what is not is not).
+static int is_sound(const struct school *s, const double *curve, const char *whose, struct message *why) {
+    int steps = s->options->train;
+    double sum = 0;
+    for (int step = 0; step <= steps; ++step) sum += curve[step];
+    if (isfinite(sum) && curve[steps] < curve[0]) return 1;
+    fail(why,
+         "With these options not even the %s learns: its loss goes from %.3g to %.3g. Choose another --scale "
+         "or --seed.",
+         whose, curve[0], curve[steps]);
+    return 0;
+}
+
 // The reference, the plain implementation, then each kernel that can.
 static int train_all(struct school *s, const struct lab *lab, struct device_case *c, struct message *why) {
-    int steps = s->options->train;
     if (ask_teacher(s) != 0 || train_reference(s) != 0) return no_memory(why);
-    if (!(s->reference[steps] < s->reference[0]))
-        return fail(
-            why,
-            "With these options not even the reference learns: its loss goes from %.3g to %.3g. Choose "
-            "another --scale or --seed.",
-            s->reference[0], s->reference[steps]);
+    if (!is_sound(s, s->reference, "reference", why)) return -1;
     if (train_plain(s) != 0) return no_memory(why);
+    for (int twin = 0; twin < TWINS; ++twin)
+        if (!is_sound(s, curve_of(s->plain, s, twin), "plain implementation", why)) return -1;
     for (int i = 0; i < lab->kernel_count; ++i) {
         if (!options_choose(s->options, &lab->kernels[i]) || !lab->kernels[i].forward) continue;
         int trained = train_kernel(s, c, &lab->kernels[i], lab);

@@ -13,9 +13,9 @@
 //     storage type. Three times, in bases of head_dim that are mirrored in different directions. In exact
 //     arithmetic that changes nothing, so that what it changes is by what accident roundings fell;
 //   - with each kernel, from Q, K, V and dO in the storage type.
-// A kernel is right if its loss falls, and is at no step farther from the reference's than twice the most
-// that any of the three plain ones was. (The 2 x of compare.h. A gradient that is wrong by a factor drives
-// the curves apart a hundred times as far.)
+// A kernel is right if its loss falls, and is at no step farther from the reference's, in proportion to that,
+// than twice the most that any of the three plain ones was. (The 2 x of compare.h. A gradient that is wrong
+// by a factor drives the curves apart a hundred times as far.)
 #ifndef TRAIN_H
 #define TRAIN_H
 
