@@ -10,6 +10,7 @@
 #include "ptx/barrier.h"  // named barriers, mbarriers, proxy fences, electing a lane, register shares
 #include "ptx/base.h"     // shared_address
 #include "ptx/copy.h"     // cp.async, TMA and bulk copies
+#include "ptx/flag.h"     // numbers in global memory that blocks wait for
 #include "ptx/math.h"     // exp2, conversions two and four at a time
 #include "ptx/matrix.h"   // ldmatrix, stmatrix, mma.sync
 #include "ptx/wgmma.h"    // products of a whole warpgroup from shared memory

@@ -32,6 +32,7 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;
 constexpr int STRIP = 16;  // rows of an mma
 constexpr float LOG2E = 1.44269504f;
+constexpr float LEAST_FACTOR = 1.2e-38f;  // see lab 04
 
 // Lane 4 g + t has rows g and g + 8 of a strip (h = 0, 1), columns 8n + 2t and 8n + 2t + 1: see lab 04.
 static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / WARP, 0); }
@@ -41,8 +42,17 @@ static __device__ int lane_column() { return lane() % 4 * 2; }
 
 // ---- the workspace: fp32 dQ before it is scaled and rounded, D, and the order of fused_deterministic ----
 
-// Columns of a row of the fp32 dQ: 16 belong together, see add_to_dq.
+// Columns of a row of the fp32 dQ.
 static __host__ __device__ int dq_columns(const struct attention *a) { return (a->head_dim + 15) / 16 * 16; }
+
+// The order of the fp32 dQ in memory: eight rows lie together, and of them 16 columns, in which a lane's four
+// numbers (columns 2t, 2t + 1, 2t + 8 and 2t + 9 of its row, as an accumulator has them) are neighbours. So
+// a warp writes 512 bytes without a gap, and a tile of 64 rows is one piece of memory. Where row i of `rows`
+// has them, of the 16 columns from `column` on:
+static __device__ int64_t dq_at(int rows, int columns, int64_t i, int column, int t) {
+    int64_t first = i / 8 * 8;
+    return first * columns + column * min((int64_t)8, rows - first) + i % 8 * 16 + t * 4;
+}
 
 struct scratch {
     float *dq;     // [batch][heads][seqlen_q][dq_columns]; only of the fused kernels
@@ -159,6 +169,13 @@ struct work {
     int rows;      // 0: the block has nothing to do
 };
 
+// Block `number` when the tiles of `abreast` heads take turns, the last tiles first: as find_place counts.
+static __device__ int take_turns(const struct attention *a, int tiles, int abreast, int number) {
+    int first = number / (abreast * tiles) * abreast;  // of the heads that take turns
+    int heads = min(abreast, a->batch * a->kv_heads - first), turn = number - first * tiles;
+    return (first + turn % heads) * tiles + turn / heads;
+}
+
 template <bool OF_KEYS>
 static __device__ void find_work(const struct attention *a, int tile_rows, int number, bool last_first,
                                  struct work *w) {
@@ -252,12 +269,13 @@ static __device__ void multiply_rows(uint32_t a_strips, uint32_t b_rows, float (
     }
 }
 
-// C += A B for 16 columns of A, in registers, and 16 rows of B, in shared memory; D columns of B.
-template <class T, int D, int STRIPS>
+// C += A B for 16 columns of A, in registers, and 16 rows of B, in shared memory, of which N columns of the
+// D.
+template <class T, int D, int STRIPS, int N>
 static __device__ void multiply_columns(const uint32_t (&a_reg)[STRIPS][4], uint32_t b_rows,
-                                        float (*c_reg)[D / 8][4]) {
+                                        float (*c_reg)[N / 8][4]) {
 #pragma unroll
-    for (int n = 0; n < D / 16; n++) {
+    for (int n = 0; n < N / 16; n++) {
         uint32_t b_reg[4];
         ldmatrix_x4_trans(b_reg, b_rows + to_the_right(place_by_rows<D>(), n));
         const uint32_t left[2] = {b_reg[0], b_reg[1]}, right[2] = {b_reg[2], b_reg[3]};
@@ -360,7 +378,7 @@ static __device__ void load_keys(const struct attention *a, const struct work *w
 }
 
 template <class T, int D, enum pass PASS>
-__global__ void __launch_bounds__(QUERY_THREADS) query_tiles(struct attention a) {
+__global__ void __launch_bounds__(QUERY_THREADS, 2) query_tiles(struct attention a) {
     extern __shared__ __align__(128) char shared_smem[];
     __shared__ struct work w;
     find_work<false>(&a, QUERY_TILE, (int)blockIdx.x, a.causal, &w);
@@ -418,7 +436,7 @@ __global__ void __launch_bounds__(QUERY_THREADS) query_tiles(struct attention a)
         for (int n = 0; n < KEY_STEP / 16; n++) {
             uint32_t left_reg[1][4];
             pack_operand<T>(&s_reg[0][2 * n], left_reg[0]);
-            multiply_columns<T, D, 1>(left_reg, right + n * 16 * D * 2, c_reg);
+            multiply_columns<T, D, 1, D>(left_reg, right + n * 16 * D * 2, c_reg);
         }
     }
     cp_async_wait_all();  // also where there was no key
@@ -440,7 +458,8 @@ __global__ void __launch_bounds__(QUERY_THREADS) query_tiles(struct attention a)
     store_strip<T, D>(c_reg[0], PASS == FORWARD ? 1.0f : a.scale, q_smem + strip,
                       row<T>(out, w.batch, w.head, w.first_query), out.stride_row, first_row, w.seqlen_q,
                       a.head_dim, broken);
-    for (int r = 0; r < STRIP && (broken[0] | broken[1]); r++) {
+#pragma unroll
+    for (int r = 0; r < STRIP; r++) {
         if (!(broken[r / 8] >> r % 8 * 4 & 15)) continue;
         struct span seen = {0, sees_until(&w, first_row + r)};
         int64_t i = (int64_t)w.first_query + first_row + r;
@@ -465,101 +484,134 @@ __global__ void __launch_bounds__(QUERY_THREADS) query_tiles(struct attention a)
 enum step { SEPARATE, FUSED, DETERMINISTIC };
 
 constexpr int KEY_TILE = 128;
-constexpr int QUERY_STEP = 64;              // queries that pass by at a time
-template <int D> constexpr int STRIPS = 1;  // of keys, of a warp: what registers there are for
-template <> constexpr int STRIPS<64> = 2;   // dK and dV decides
-template <int D> constexpr int KEY_WARPS = KEY_TILE / (STRIPS<D> * STRIP);
+constexpr int QUERY_STEP = 64;  // queries that pass by at a time
+constexpr int STRIPS = 2;       // of keys, of a warp
+constexpr int PART = 32;        // queries whose scores a warp has in registers at a time
+constexpr int COLUMNS = 64;     // of dK and dV that it has in registers
+// With 64 columns a warp has both parts of a step for itself. With 128, two warps share their keys: each has
+// the scores of one part and half of the columns, and gets P and dS of the other part by way of shared
+// memory.
+template <int D> constexpr int SHARE = D / COLUMNS;
+template <int D> constexpr int KEY_WARPS = KEY_TILE / (STRIPS * STRIP) * SHARE<D>;
 template <int D> constexpr int KEY_THREADS = KEY_WARPS<D> *WARP;
-template <int D> constexpr int BLOCKS = D == 64 ? 2 : 1;             // on a multiprocessor
-template <int D> constexpr int PART = QUERY_STEP / STRIPS<D>;        // queries whose scores are in registers
+template <int D> constexpr int BLOCKS = 8 / KEY_WARPS<D>;            // on a multiprocessor
 template <int D> constexpr int STAGE_BYTES = 2 * QUERY_STEP *D * 2;  // Q [QUERY_STEP][D], dO the same
 template <int D> constexpr int KEYS_BYTES = KEY_TILE *D * 2;
-constexpr int DS_BYTES = KEY_TILE * QUERY_STEP * 2;
+constexpr int PAIRS_BYTES = KEY_TILE * QUERY_STEP * 2;  // P^T or dS^T [KEY_TILE][QUERY_STEP]
 
-// A block's way through the queries: heads that share its keys, tiles from the first that sees them.
-struct route {
-    int first_tile, tiles, steps;
+// The queries that pass by in one step. A block goes through the heads that share its keys, and in each
+// through the tiles of queries, from the first that sees one of its keys.
+struct queries {
+    int head, first, count;  // count 0: there is no such step
+    int64_t row;             // of the first, among all queries of all heads
 };
+static __device__ void find_queries(const struct attention *a, const struct work *w, int step,
+                                    struct queries *q) {
+    int group = a->heads / a->kv_heads, first_tile = max(w->tile * KEY_TILE - w->diagonal, 0) / QUERY_STEP;
+    int tiles = max((w->seqlen_q + QUERY_STEP - 1) / QUERY_STEP - first_tile, 0);
+    q->count = 0;
+    if (step >= tiles * group) return;
+    q->head = w->head * group + step / tiles;
+    q->first = (first_tile + step % tiles) * QUERY_STEP;
+    q->count = min(QUERY_STEP, w->seqlen_q - q->first);
+    q->row = ((int64_t)w->batch * a->heads + q->head) * a->seqlen_q + w->first_query + q->first;
+}
 
 template <class T, int D>
-static __device__ void load_queries(const struct attention *a, const struct work *w, const struct route *r,
-                                    int step, char *stages_smem) {
-    if (step < r->steps) {
-        int head = w->head * (a->heads / a->kv_heads) + step / r->tiles;
-        int first = (r->first_tile + step % r->tiles) * QUERY_STEP;
-        char *q_smem = stages_smem + step % 2 * STAGE_BYTES<D>;
-        load_tile<T, D, QUERY_STEP, KEY_THREADS<D>>(row<T>(a->q, w->batch, head, w->first_query),
-                                                    a->q.stride_row, first, w->seqlen_q, a->head_dim, q_smem);
-        load_tile<T, D, QUERY_STEP, KEY_THREADS<D>>(row<T>(a->d_o, w->batch, head, w->first_query),
-                                                    a->d_o.stride_row, first, w->seqlen_q, a->head_dim,
+static __device__ void load_queries(const struct attention *a, const struct work *w, const struct queries *q,
+                                    char *q_smem) {
+    if (q->count > 0) {
+        load_tile<T, D, QUERY_STEP, KEY_THREADS<D>>(row<T>(a->q, w->batch, q->head, w->first_query),
+                                                    a->q.stride_row, q->first, w->seqlen_q, a->head_dim,
+                                                    q_smem);
+        load_tile<T, D, QUERY_STEP, KEY_THREADS<D>>(row<T>(a->d_o, w->batch, q->head, w->first_query),
+                                                    a->d_o.stride_row, q->first, w->seqlen_q, a->head_dim,
                                                     q_smem + QUERY_STEP * D * 2);
     }
     cp_async_commit();
 }
 
 // LSE (in powers of two) or D of one query of a step: threads 0 ... 63 have LSE, 64 ... 127 D.
-static __device__ float load_statistic(const struct attention *a, const struct work *w, const struct route *r,
-                                       const float *delta, int step) {
-    int i = (r->first_tile + step % max(r->tiles, 1)) * QUERY_STEP + threadIdx.x % QUERY_STEP;
+static __device__ float load_statistic(const struct attention *a, const struct queries *q,
+                                       const float *delta) {
+    int i = threadIdx.x % QUERY_STEP;
     bool is_lse = threadIdx.x < QUERY_STEP;
-    if (step >= r->steps || i >= w->seqlen_q || threadIdx.x >= 2 * QUERY_STEP)
-        return is_lse ? INFINITY : 0.0f;
-    int head = w->head * (a->heads / a->kv_heads) + step / r->tiles;
-    int64_t query = ((int64_t)w->batch * a->heads + head) * a->seqlen_q + w->first_query + i;
-    return is_lse ? log2_sum(a->lse[query]) : delta[query];
+    if (i >= q->count || threadIdx.x >= 2 * QUERY_STEP) return is_lse ? INFINITY : 0.0f;
+    return is_lse ? log2_sum(a->lse[q->row + i]) : delta[q->row + i];
 }
 
-// Probabilities of pairs that are not seen, or do not exist, become 0.
-template <int D>
-static __device__ void mask(const struct work *w, int first_key, int first_query,
-                            float (*p_reg)[PART<D> / 8][4]) {
+// Scores of pairs that are not seen, or do not exist, become the infinity that makes P = 2^(factor * S - LSE)
+// 0.
+static __device__ void mask(const struct work *w, int first_key, int first_query, float factor,
+                            float (*s_reg)[PART / 8][4]) {
+    float hidden = factor < 0.0f ? INFINITY : -INFINITY;
 #pragma unroll
-    for (int s = 0; s < STRIPS<D>; s++)
+    for (int s = 0; s < STRIPS; s++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int key = first_key + s * STRIP + h * 8 + lane_row();
             // Columns of queries that see the key: from this one on.
             int from = key < w->seqlen_k ? key - w->diagonal - first_query - lane_column() : QUERY_STEP;
 #pragma unroll
-            for (int n = 0; n < PART<D> / 8; n++)
+            for (int n = 0; n < PART / 8; n++)
 #pragma unroll
                 for (int e = 0; e < 2; e++)
-                    if (n * 8 + e < from) p_reg[s][n][2 * h + e] = 0.0f;
+                    if (n * 8 + e < from) s_reg[s][n][2 * h + e] = hidden;
         }
 }
 
-// Writes a strip of dS^T, PART queries wide, to ds_smem [KEY_TILE][QUERY_STEP].
-template <int D>
-static __device__ void store_ds(const uint32_t (&ds_reg)[PART<D> / 16][4], int first_row, int first_column,
-                                char *ds_smem) {
+// Writes 16 columns of a strip of P^T or dS^T to shared memory [KEY_TILE][QUERY_STEP].
+static __device__ void store_pairs(const uint32_t (&pairs_reg)[4], int first_row, int first_column,
+                                   char *pairs_smem) {
 #pragma unroll
-    for (int n = 0; n < PART<D> / 16; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            int r = first_row + e % 2 * 8 + lane_row();
-            int chunk = first_column / 8 + 2 * n + e / 2;
-            *(uint32_t *)(ds_smem + chunk_at<QUERY_STEP>(r, chunk) + lane_column() * 2) = ds_reg[n][e];
-        }
+    for (int e = 0; e < 4; e++) {
+        int r = first_row + e % 2 * 8 + lane_row(), chunk = first_column / 8 + e / 2;
+        *(uint32_t *)(pairs_smem + chunk_at<QUERY_STEP>(r, chunk) + lane_column() * 2) = pairs_reg[e];
+    }
 }
 
-// Four numbers to a row of fp32 dQ: of 16 columns, each lane has 2t, 2t + 1, 2t + 8 and 2t + 9. Stored side
-// by side they are one atomic addition; `finish_dq` puts them back in order.
-static __device__ void add_4(float *to, float x, float y, float z, float w) {
+// The order of fused_deterministic. A tile of queries gets its sums from the last tile of keys that it sees
+// first: under a causal mask that block begins with it, and nobody waits long. Blocks take their work by
+// ticket, the last tiles of keys first, so the one that a block waits for has always begun.
+static __device__ void await_turn(const int *done, int before, int counted) {
+    while (counted != before) counted = load_acquire(done);
+}
+
+// How many blocks add to a tile of queries before the one that has tile w->tile of the keys.
+static __device__ int tiles_after(const struct work *w, const struct queries *q) {
+    return (sees_until(w, q->first + q->count - 1) - 1) / KEY_TILE - w->tile;
+}
+
+// Adds a tile of dQ in shared memory, whole, to the sums in global memory, in its turn if there are turns.
+// Whoever wrote the tile did fence_proxy_async, then came a barrier. wait_for_sum before it is written anew.
+static __device__ void add_tile(float *sums, const float *tile_smem, int floats, const int *done, int before,
+                                int counted) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    atomicAdd((float4 *)to, make_float4(x, y, z, w));
+    if (threadIdx.x > 0) return;
+    if (done) await_turn(done, before, counted);
+    bulk_reduce_add_f32(sums, shared_address(tile_smem), floats * (int)sizeof(float));
+    bulk_commit();
 #else
-    atomicAdd(to, x), atomicAdd(to + 1, y), atomicAdd(to + 2, z), atomicAdd(to + 3, w);
+    if (done && threadIdx.x == 0) await_turn(done, before, counted);
+    if (done) __syncthreads();  // nobody adds before thread 0 has seen that it is the block's turn
+#pragma unroll 1
+    for (int e = threadIdx.x; e < floats; e += blockDim.x) atomicAdd(sums + e, tile_smem[e]);
+#endif
+}
+static __device__ void wait_for_sum() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) bulk_wait<0>();
 #endif
 }
 
-// dQ += dS K of a step. Each warp has 32 queries and a part of the columns.
+// dQ of a step, dS K, as a tile in shared memory. Each warp has 32 queries and a part of the columns.
 template <class T, int D>
-static __device__ void add_to_dq(const struct attention *a, uint32_t ds_rows, uint32_t k_rows, float *dq,
-                                 int queries) {
+static __device__ void compute_dq(uint32_t ds_rows, uint32_t k_rows, int queries, int columns,
+                                  float *tile_smem) {
     constexpr int ACROSS = KEY_WARPS<D> / 2;  // warps side by side
-    constexpr int COLUMNS = D / ACROSS;
-    int query = warp() % 2 * 32, column = warp() / 2 * COLUMNS;
-    float c_reg[2][COLUMNS / 8][4] = {};
+    constexpr int WIDTH = D / ACROSS;
+    int query = warp() % 2 * 32, column = warp() / 2 * WIDTH;
+    float c_reg[2][WIDTH / 8][4] = {};
 #pragma unroll
     for (int n = 0; n < KEY_TILE / 16; n++) {
         uint32_t a_reg[2][4];
@@ -568,7 +620,7 @@ static __device__ void add_to_dq(const struct attention *a, uint32_t ds_rows, ui
             ldmatrix_x4_trans(a_reg[s], ds_rows + n * 16 * QUERY_STEP * 2 +
                                             to_the_right(place_by_columns<QUERY_STEP>(), query / 16 + s));
 #pragma unroll
-        for (int m = 0; m < COLUMNS / 16; m++) {
+        for (int m = 0; m < WIDTH / 16; m++) {
             uint32_t b_reg[4];
             ldmatrix_x4_trans(b_reg,
                               k_rows + n * 16 * D * 2 + to_the_right(place_by_rows<D>(), column / 16 + m));
@@ -580,39 +632,98 @@ static __device__ void add_to_dq(const struct attention *a, uint32_t ds_rows, ui
             }
         }
     }
-    int width = dq_columns(a);
 #pragma unroll
     for (int s = 0; s < 2; s++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int i = query + s * STRIP + h * 8 + lane_row();
             if (i >= queries) continue;
-            float *to = dq + (int64_t)i * width + lane_column() * 2;
 #pragma unroll
-            for (int m = 0; m < COLUMNS / 16; m++)
-                if (column + m * 16 < width)
-                    add_4(to + column + m * 16, c_reg[s][2 * m][2 * h], c_reg[s][2 * m][2 * h + 1],
-                          c_reg[s][2 * m + 1][2 * h], c_reg[s][2 * m + 1][2 * h + 1]);
+            for (int m = 0; m < WIDTH / 16; m++)
+                if (column + m * 16 < columns)
+                    *(float4 *)(tile_smem + dq_at(queries, columns, i, column + m * 16, lane() % 4)) =
+                        make_float4(c_reg[s][2 * m][2 * h], c_reg[s][2 * m][2 * h + 1],
+                                    c_reg[s][2 * m + 1][2 * h], c_reg[s][2 * m + 1][2 * h + 1]);
         }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    fence_proxy_async();  // add_tile reads what is written here by another path
+#endif
 }
 
-// The order of fused_deterministic. A tile of queries gets its sums from the last tile of keys that it sees
-// first: under a causal mask that block begins with it, and nobody waits long. Blocks take their work by
-// ticket, the last tiles of keys first, so the one that a block waits for has always begun.
-static __device__ void await_turn(const int *done, int before) {
-    if (threadIdx.x == 0)
-        while (atomicAdd((int *)done, 0) != before) __nanosleep(40);
-    __threadfence();  // what the blocks before it added comes before what this one adds
-    __syncthreads();  // nobody adds before thread 0 has seen that it is the block's turn
+// P^T = 2^(factor * S^T - LSE), and dS^T = P^T * (dP^T - D), of eight columns: LSE and D of the lane's two.
+static __device__ void probabilities(float factor, float2 lse, float (&p_reg)[4]) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) p_reg[e] = ex2(p_reg[e] * factor - (e % 2 ? lse.y : lse.x));
 }
-static __device__ void end_turn(int *done) {
-    __threadfence();  // this thread's additions come before the count
-    __syncthreads();  // everybody's do
-    if (threadIdx.x == 0) atomicAdd(done, 1);
+static __device__ void gradients(float2 delta, const float (&p_reg)[4], float (&ds_reg)[4]) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) ds_reg[e] = p_reg[e] * (ds_reg[e] - (e % 2 ? delta.y : delta.x));
+}
+
+// One part of a step: P^T and dS^T of the warp's keys and PART queries, dV += P^T dO, dK += dS^T Q. Writes
+// P^T and dS^T to p_smem and ds_smem, if there are such, for others. `row`: the warp's first row in these.
+template <class T, int D>
+static __device__ void compute_part(const struct work *w, int first_key, int first_query, int row, int part,
+                                    float factor, uint32_t k_strips, uint32_t v_strips, uint32_t q_rows,
+                                    uint32_t columns, const float *statistics_smem, char *p_smem,
+                                    char *ds_smem, float (*dk_reg)[COLUMNS / 8][4],
+                                    float (*dv_reg)[COLUMNS / 8][4]) {
+    uint32_t d_o_rows = q_rows + QUERY_STEP * D * 2;
+    const float *lse_smem = statistics_smem + part + lane_column(), *delta_smem = lse_smem + QUERY_STEP;
+    float p_reg[STRIPS][PART / 8][4] = {}, ds_reg[STRIPS][PART / 8][4] = {};
+    multiply_rows<T, D, STRIPS, PART>(k_strips, q_rows + part * D * 2, p_reg);  // S^T
+    if (first_key + KEY_TILE > sees_until(w, first_query))  // else everybody sees everything
+        mask(w, first_key + row, first_query + part, factor, p_reg);
+    multiply_rows<T, D, STRIPS, PART>(v_strips, d_o_rows + part * D * 2, ds_reg);  // dP^T
+#pragma unroll
+    for (int n = 0; n < PART / 16; n++) {
+        uint32_t left_reg[STRIPS][4];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float2 lse = *(const float2 *)(lse_smem + n * 16 + e * 8);
+#pragma unroll
+            for (int s = 0; s < STRIPS; s++) probabilities(factor, lse, p_reg[s][2 * n + e]);
+        }
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) {
+            pack_operand<T>(&p_reg[s][2 * n], left_reg[s]);
+            if (p_smem) store_pairs(left_reg[s], row + s * STRIP, part + n * 16, p_smem);
+        }
+        multiply_columns<T, D, STRIPS, COLUMNS>(left_reg, d_o_rows + columns + (part + n * 16) * D * 2,
+                                                dv_reg);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float2 delta = *(const float2 *)(delta_smem + n * 16 + e * 8);
+#pragma unroll
+            for (int s = 0; s < STRIPS; s++) gradients(delta, p_reg[s][2 * n + e], ds_reg[s][2 * n + e]);
+        }
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) {
+            pack_operand<T>(&ds_reg[s][2 * n], left_reg[s]);
+            if (ds_smem) store_pairs(left_reg[s], row + s * STRIP, part + n * 16, ds_smem);
+        }
+        multiply_columns<T, D, STRIPS, COLUMNS>(left_reg, q_rows + columns + (part + n * 16) * D * 2, dk_reg);
+    }
+}
+
+// C += A B of the part that the warp's partner has computed: A is P^T or dS^T, of the warp's keys; B dO or Q.
+template <class T, int D>
+static __device__ void add_part(uint32_t pairs_rows, uint32_t b_rows, int part,
+                                float (*c_reg)[COLUMNS / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < PART / 16; n++) {
+        uint32_t left_reg[STRIPS][4];
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++)
+            ldmatrix_x4(left_reg[s], pairs_rows + s * STRIP * QUERY_STEP * 2 +
+                                         to_the_right(place_by_rows<QUERY_STEP>(), part / 16 + n));
+        multiply_columns<T, D, STRIPS, COLUMNS>(left_reg, b_rows + (part + n * 16) * D * 2, c_reg);
+    }
 }
 
 template <class T, int D, int STEP>
-__global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>) key_tiles(struct attention a, float factor) {
+__global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>)
+    key_tiles(struct attention a, float factor, int abreast) {
     extern __shared__ __align__(128) char shared_smem[];
     __shared__ struct work w;
     __shared__ float statistics_smem[2][2 * QUERY_STEP];  // of a stage: LSE, then D
@@ -622,115 +733,96 @@ __global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>) key_tiles(struct at
         if (threadIdx.x == 0) number = atomicAdd(scratch.ticket, 1);
         __syncthreads();  // the ticket is drawn before anybody looks at it
     }
-    find_work<true>(&a, KEY_TILE, STEP == DETERMINISTIC ? number : (int)blockIdx.x, STEP == DETERMINISTIC,
-                    &w);
+    int block = STEP == DETERMINISTIC ? number : (int)blockIdx.x;
+    if (STEP == DETERMINISTIC && a.sequences == 0)
+        block = take_turns(&a, (a.seqlen_k + KEY_TILE - 1) / KEY_TILE, abreast, number);
+    find_work<true>(&a, KEY_TILE, block, STEP == DETERMINISTIC, &w);
     if (w.rows == 0) return;
-    char *k_smem = shared_smem;                        // [KEY_TILE][D] of T
-    char *v_smem = k_smem + KEYS_BYTES<D>;             // the same
-    char *stages_smem = v_smem + KEYS_BYTES<D>;        // [2][STAGE_BYTES]
-    char *ds_smem = stages_smem + 2 * STAGE_BYTES<D>;  // dS^T [KEY_TILE][QUERY_STEP]
-    int first_key = w.tile * KEY_TILE;
+    char *k_smem = shared_smem;                             // [KEY_TILE][D] of T
+    char *v_smem = k_smem + KEYS_BYTES<D>;                  // the same
+    char *stages_smem = v_smem + KEYS_BYTES<D>;             // [2][STAGE_BYTES]
+    char *p_smem = stages_smem + 2 * STAGE_BYTES<D>;        // P^T [KEY_TILE][QUERY_STEP], if warps share keys
+    char *ds_smem = p_smem + (SHARE<D> - 1) * PAIRS_BYTES;  // dS^T [KEY_TILE][QUERY_STEP]
+    float *dq_smem = (float *)(ds_smem + PAIRS_BYTES);  // dQ of a step [QUERY_STEP][D], in the order of dq_at
+    int first_key = w.tile * KEY_TILE, columns = dq_columns(&a);
     load_tile<T, D, KEY_TILE, KEY_THREADS<D>>(row<T>(a.k, w.batch, w.head, w.first_key), a.k.stride_row,
                                               first_key, w.seqlen_k, a.head_dim, k_smem);
     load_tile<T, D, KEY_TILE, KEY_THREADS<D>>(row<T>(a.v, w.batch, w.head, w.first_key), a.v.stride_row,
                                               first_key, w.seqlen_k, a.head_dim, v_smem);
-    struct route route;
-    route.first_tile = max(first_key - w.diagonal, 0) / QUERY_STEP;
-    route.tiles = max((w.seqlen_q + QUERY_STEP - 1) / QUERY_STEP - route.first_tile, 0);
-    route.steps = route.tiles * (a.heads / a.kv_heads);
-    load_queries<T, D>(&a, &w, &route, 0, stages_smem);
-    float statistic = load_statistic(&a, &w, &route, scratch.delta, 0);
-    if (threadIdx.x < 2 * QUERY_STEP) statistics_smem[0][threadIdx.x] = statistic;
+    __shared__ struct queries queries_smem[4];  // of the step before, this one and the next two
+    if (threadIdx.x == 0)
+        for (int step = 0; step < 2; step++) find_queries(&a, &w, step, &queries_smem[step]);
+    __syncthreads();  // they are written before anybody reads them
+    load_queries<T, D>(&a, &w, &queries_smem[0], stages_smem);
+    if (threadIdx.x < 2 * QUERY_STEP)
+        statistics_smem[0][threadIdx.x] = load_statistic(&a, &queries_smem[0], scratch.delta);
 
-    uint32_t strips = warp() * STRIPS<D> * STRIP * D * 2;
-    uint32_t k_strips = shared_address(k_smem) + strips, v_strips = shared_address(v_smem) + strips;
-    float dk_reg[STRIPS<D>][D / 8][4] = {}, dv_reg[STRIPS<D>][D / 8][4] = {};
-    for (int step = 0; step < route.steps; step++) {
+    int row = warp() / SHARE<D> * STRIPS * STRIP, side = warp() % SHARE<D>;
+    uint32_t columns_at = side * COLUMNS * 2;  // of the warp, in bytes from the start of a row
+    uint32_t k_strips = shared_address(k_smem) + row * D * 2, v_strips = shared_address(v_smem) + row * D * 2;
+    float dk_reg[STRIPS][COLUMNS / 8][4] = {}, dv_reg[STRIPS][COLUMNS / 8][4] = {};
+    int counted = 0;
+    int *done = nullptr;  // where this block's turn is counted, if there are turns
+    for (int step = 0;; step++) {
+        const struct queries *now = &queries_smem[step % 4], *next = &queries_smem[(step + 1) % 4];
+        const struct queries *last = &queries_smem[(step + 3) % 4];
         cp_async_wait<0>();  // this thread's part of the queries is there
-        __syncthreads();     // everybody's is; nobody still reads the other stage, or dS
-        load_queries<T, D>(&a, &w, &route, step + 1, stages_smem);
-        statistic = load_statistic(&a, &w, &route, scratch.delta, step + 1);
+        __syncthreads();  // everybody's is, and dQ of the step before; nobody still reads the other stage, or
+                          // dS
+        if (STEP == DETERMINISTIC && step > 0) done = scratch.done + last->row;
+        if (STEP != SEPARATE && step > 0)
+            add_tile(scratch.dq + last->row * columns, dq_smem, last->count * columns, done,
+                     done ? tiles_after(&w, last) : 0, counted);
+        if (now->count == 0) break;
+        if (threadIdx.x == 0) find_queries(&a, &w, step + 2, &queries_smem[(step + 2) % 4]);
+        load_queries<T, D>(&a, &w, next, stages_smem + (step + 1) % 2 * STAGE_BYTES<D>);
         uint32_t q_rows = shared_address(stages_smem + step % 2 * STAGE_BYTES<D>);
-        uint32_t d_o_rows = q_rows + QUERY_STEP * D * 2;
-        const float *lse_smem = statistics_smem[step % 2], *delta_smem = lse_smem + QUERY_STEP;
-        int first_query = (route.first_tile + step % route.tiles) * QUERY_STEP;
-        bool is_open = first_key + KEY_TILE <= sees_until(&w, first_query);
-#pragma unroll
-        for (int part = 0; part < QUERY_STEP; part += PART<D>) {
-            float p_reg[STRIPS<D>][PART<D> / 8][4] = {}, ds_reg[STRIPS<D>][PART<D> / 8][4] = {};
-            multiply_rows<T, D, STRIPS<D>, PART<D>>(k_strips, q_rows + part * D * 2, p_reg);
-#pragma unroll
-            for (int n = 0; n < PART<D> / 8; n++) {
-                float2 lse = *(const float2 *)(lse_smem + part + n * 8 + lane_column());
-#pragma unroll
-                for (int s = 0; s < STRIPS<D>; s++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        p_reg[s][n][e] = ex2(p_reg[s][n][e] * factor - (e % 2 ? lse.y : lse.x));
-            }
-            if (!is_open) mask<D>(&w, first_key + warp() * STRIPS<D> * STRIP, first_query + part, p_reg);
-#pragma unroll
-            for (int n = 0; n < PART<D> / 16; n++) {  // dV += P^T dO
-                uint32_t left_reg[STRIPS<D>][4];
-#pragma unroll
-                for (int s = 0; s < STRIPS<D>; s++) pack_operand<T>(&p_reg[s][2 * n], left_reg[s]);
-                multiply_columns<T, D, STRIPS<D>>(left_reg, d_o_rows + (part + n * 16) * D * 2, dv_reg);
-            }
-            multiply_rows<T, D, STRIPS<D>, PART<D>>(v_strips, d_o_rows + part * D * 2, ds_reg);  // dP^T
-#pragma unroll
-            for (int n = 0; n < PART<D> / 8; n++) {
-                float2 delta = *(const float2 *)(delta_smem + part + n * 8 + lane_column());
-#pragma unroll
-                for (int s = 0; s < STRIPS<D>; s++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        ds_reg[s][n][e] = p_reg[s][n][e] * (ds_reg[s][n][e] - (e % 2 ? delta.y : delta.x));
-            }
-            uint32_t left_reg[PART<D> / 16][STRIPS<D>][4];
-#pragma unroll
-            for (int s = 0; s < STRIPS<D>; s++) {
-                uint32_t strip_reg[PART<D> / 16][4];
-#pragma unroll
-                for (int n = 0; n < PART<D> / 16; n++) {
-                    pack_operand<T>(&ds_reg[s][2 * n], strip_reg[n]);
-#pragma unroll
-                    for (int e = 0; e < 4; e++) left_reg[n][s][e] = strip_reg[n][e];
-                }
-                if (STEP != SEPARATE) store_ds<D>(strip_reg, (warp() * STRIPS<D> + s) * STRIP, part, ds_smem);
-            }
-#pragma unroll
-            for (int n = 0; n < PART<D> / 16; n++)  // dK += dS^T Q
-                multiply_columns<T, D, STRIPS<D>>(left_reg[n], q_rows + (part + n * 16) * D * 2, dk_reg);
+#pragma unroll(STEP == SEPARATE ? 1 : 2)  // two copies need registers that SEPARATE does not have
+        for (int part = 0; part < QUERY_STEP; part += PART * SHARE<D>)
+            compute_part<T, D>(&w, first_key, now->first, row, part + side * PART, factor, k_strips, v_strips,
+                               q_rows, columns_at, statistics_smem[step % 2],
+                               SHARE<D> == 2 ? p_smem : nullptr,
+                               SHARE<D> == 2 || STEP != SEPARATE ? ds_smem : nullptr, dk_reg, dv_reg);
+        float statistic = load_statistic(&a, next, scratch.delta);  // on its way until the step's end
+        if (STEP != SEPARATE) wait_for_sum();                       // of the step before
+        __syncthreads();  // all of P and dS is there, and nobody still reads dq_smem
+        if (SHARE<D> == 2) {
+            int other = PART - side * PART;
+            uint32_t pairs = row * QUERY_STEP * 2;
+            add_part<T, D>(shared_address(p_smem) + pairs, q_rows + QUERY_STEP * D * 2 + columns_at, other,
+                           dv_reg);
+            add_part<T, D>(shared_address(ds_smem) + pairs, q_rows + columns_at, other, dk_reg);
         }
-        if (threadIdx.x < 2 * QUERY_STEP) statistics_smem[(step + 1) % 2][threadIdx.x] = statistic;
-        if (STEP == SEPARATE) continue;
-        int head = w.head * (a.heads / a.kv_heads) + step / route.tiles;
-        int64_t query = ((int64_t)w.batch * a.heads + head) * a.seqlen_q + w.first_query + first_query;
-        int queries = min(QUERY_STEP, w.seqlen_q - first_query);
-        __syncthreads();  // all of dS is there
         if (STEP == DETERMINISTIC) {
-            int last = (sees_until(&w, first_query + queries - 1) - 1) / KEY_TILE;
-            await_turn(scratch.done + query, last - w.tile);
+            if (done && threadIdx.x == WARP) add_release(done, 1);
+            if (threadIdx.x == 0) counted = load_acquire(scratch.done + now->row);  // a look ahead
         }
-        add_to_dq<T, D>(&a, shared_address(ds_smem), shared_address(k_smem),
-                        scratch.dq + query * dq_columns(&a), queries);
-        if (STEP == DETERMINISTIC) end_turn(scratch.done + query);
+        if (STEP != SEPARATE)
+            compute_dq<T, D>(shared_address(ds_smem), shared_address(k_smem), now->count, columns, dq_smem);
+        if (threadIdx.x < 2 * QUERY_STEP) statistics_smem[(step + 1) % 2][threadIdx.x] = statistic;
     }
+    if (STEP != SEPARATE) wait_for_sum();
     cp_async_wait_all();
     __syncthreads();  // nobody still reads K and V, whose places the results take
+    if (done && threadIdx.x == 0) add_release(done, 1);
+    unsigned broken[STRIPS][2] = {};
 #pragma unroll
-    for (int s = 0; s < STRIPS<D>; s++) {
-        int first = first_key + (warp() * STRIPS<D> + s) * STRIP;
-        char *strip_smem = k_smem + (warp() * STRIPS<D> + s) * STRIP * D * 2;
-        unsigned broken[2] = {0, 0};
-        store_strip<T, D>(dv_reg[s], 1.0f, strip_smem, row<T>(a.dv, w.batch, w.head, w.first_key),
-                          a.dv.stride_row, first, w.seqlen_k, a.head_dim, broken);
-        store_strip<T, D>(dk_reg[s], a.scale, strip_smem, row<T>(a.dk, w.batch, w.head, w.first_key),
-                          a.dk.stride_row, first, w.seqlen_k, a.head_dim, broken);
-        for (int r = 0; r < STRIP && (broken[0] | broken[1]); r++)
-            if (broken[r / 8] >> r % 8 * 4 & 15)
-                recompute_dk_dv_row<T>(&a, w.batch, w.head, (int64_t)w.first_key + first + r, scratch.delta);
+    for (int s = 0; s < STRIPS; s++) {
+        char *strip_smem = k_smem + (warp() * STRIPS + s) * STRIP * COLUMNS * 2;
+        int first = first_key + row + s * STRIP, c = side * COLUMNS;
+        store_strip<T, COLUMNS>(dv_reg[s], 1.0f, strip_smem, ::row<T>(a.dv, w.batch, w.head, w.first_key) + c,
+                                a.dv.stride_row, first, w.seqlen_k, a.head_dim - c, broken[s]);
+        store_strip<T, COLUMNS>(dk_reg[s], a.scale, strip_smem,
+                                ::row<T>(a.dk, w.batch, w.head, w.first_key) + c, a.dk.stride_row, first,
+                                w.seqlen_k, a.head_dim - c, broken[s]);
     }
+    __syncthreads();  // all columns are stored before rows are written once more
+#pragma unroll
+    for (int n = 0; n < STRIPS * 2; n++)
+        for (int g = 0; g < 8 && broken[n / 2][n % 2]; g++)
+            if (broken[n / 2][n % 2] >> g * 4 & 15)
+                recompute_dk_dv_row<T>(&a, w.batch, w.head,
+                                       (int64_t)w.first_key + first_key + row + n * 8 + g, scratch.delta);
 }
 
 // dQ = scale * the fp32 sums, in the storage type and in the order of columns.
@@ -739,13 +831,15 @@ template <class T> __global__ void __launch_bounds__(ROW_THREADS) finish_dq(stru
     int64_t query = row_of_warp();
     if (query >= query_count(&a)) return;
     struct position at = position_of(&a, query);
-    const float4 *sums = (const float4 *)(scratch.dq + query * dq_columns(&a));
+    struct sequence s = sequence_at(&a, a.sequences ? sequence_of(a.cu_seqlens_q, a.sequences, at.i) : 0);
+    int i = at.i - s.first_query, columns = dq_columns(&a);
+    const float *sums = scratch.dq + (query - i) * columns;  // of query 0 of the sequence
     T *dq = row<T>(a.dq, at.batch, at.head, at.i);
     bool is_broken = false;
-    for (int e = lane(); e < dq_columns(&a) / 4; e += WARP) {
-        float4 x = sums[e];
+    for (int e = lane(); e < columns / 4; e += WARP) {
+        float4 x = *(const float4 *)(sums + dq_at(s.seqlen_q, columns, i, e / 4 * 16, e % 4));
         is_broken |= !isfinite(x.x + x.y + x.z + x.w);
-        int c = e / 4 * 16 + e % 4 * 2;  // see add_4
+        int c = e / 4 * 16 + e % 4 * 2;
         *(uint32_t *)(dq + c) = pack2<T>(x.x * a.scale, x.y * a.scale);
         if (c + 8 < a.head_dim) *(uint32_t *)(dq + c + 8) = pack2<T>(x.z * a.scale, x.w * a.scale);
     }
@@ -793,6 +887,7 @@ template <class T>
 static __device__ void load_part(const struct matrix *m, int64_t at, int first_row, int first_column,
                                  int rows, int columns, float *to, int to_row, int to_column) {
     bool by_columns = m->column == 1;  // neighbouring threads, neighbouring addresses
+#pragma unroll 1
     for (int e = threadIdx.x; e < rows * columns; e += STORED_THREADS) {
         int r = by_columns ? e / columns : e % rows, c = by_columns ? e % columns : e / rows;
         bool there = first_row + r < m->rows && first_column + c < m->columns;
@@ -818,6 +913,7 @@ __global__ void __launch_bounds__(STORED_THREADS)
     float sum_reg[EACH][EACH] = {};
     for (int r = 0; r < summed; r++) {
         int left_head = head * summed + r, right_head = left_head / shared;
+#pragma unroll 1
         for (int k = 0; k < left.columns; k += DEPTH) {
             __syncthreads();  // nobody still reads the parts that the next ones replace
             load_part<T>(&left, batch * left.batch + left_head * left.head, first_row, k, TILE, DEPTH,
@@ -908,12 +1004,20 @@ template <class T, int D, enum pass PASS> static void query_tiles_of(struct atte
     CUDA_CHECK(cudaGetLastError());
 }
 template <class T, int D, enum step STEP> static void key_tiles_of(struct attention a) {
-    constexpr int BYTES = 2 * KEYS_BYTES<D> + 2 * STAGE_BYTES<D> + (STEP == SEPARATE ? 0 : DS_BYTES);
+    constexpr int PAIRS = SHARE<D> - 1 + (SHARE<D> == 2 || STEP != SEPARATE);  // P^T, dS^T
+    constexpr int BYTES = 2 * KEYS_BYTES<D> + 2 * STAGE_BYTES<D> + PAIRS * PAIRS_BYTES +
+                          (STEP == SEPARATE ? 0 : QUERY_STEP * D * (int)sizeof(float));
     unsigned blocks = tile_blocks(&a, a.kv_heads, a.seqlen_k, KEY_TILE);
     if (blocks == 0) return;
     CUDA_CHECK(
         cudaFuncSetAttribute(key_tiles<T, D, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-    key_tiles<T, D, STEP><<<blocks, KEY_THREADS<D>, BYTES>>>(a, a.scale * LOG2E);
+    // As many heads take turns as run together, so that no two blocks of a head begin at the same time.
+    int multiprocessors = 0;
+    CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+    int abreast = max(1, multiprocessors * BLOCKS<D> * KEY_TILE / max(a.seqlen_k, 1));
+    // Not 0, which masked scores are multiplied by.
+    float factor = copysignf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), a.scale);
+    key_tiles<T, D, STEP><<<blocks, KEY_THREADS<D>, BYTES>>>(a, factor, abreast);
     CUDA_CHECK(cudaGetLastError());
 }
 template <class T, bool HAS_DQ> static void prepare_of(struct attention a) {
@@ -971,12 +1075,13 @@ static void launch_deterministic(struct attention a) { LAB16_LAUNCH(a, determini
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
 constexpr struct support EQUAL_LENGTHS = {TYPES, 8, 128, 0, 0, 0};
 constexpr struct support ANY_LENGTHS = {TYPES, 8, 128, 0, FEATURE_PACKED, 0};
+constexpr struct support ANY_ORDER = {TYPES, 8, 128, 0, FEATURE_PACKED, 0, 1};
 static const struct kernel kernels[] = {
     {"stored", "P kept from the forward pass, dP written and read", launch_stored, stored_bytes,
      EQUAL_LENGTHS, forward_stored},
     {"separate", "P again, tile by tile; a kernel for dK and dV, one for dQ", launch_separate, delta_bytes,
      ANY_LENGTHS, forward},
-    {"fused", "dQ in the same kernel, by atomic additions", launch_fused, fused_bytes, ANY_LENGTHS, forward},
+    {"fused", "dQ in the same kernel, by atomic additions", launch_fused, fused_bytes, ANY_ORDER, forward},
     {"fused_deterministic", "additions to dQ in a fixed order", launch_deterministic, deterministic_bytes,
      ANY_LENGTHS, forward},
 };

@@ -1,0 +1,32 @@
+// flag.h - a number in global memory by which blocks tell each other what is done.
+//
+// add_release: whatever this thread wrote before, and what it saw of others' writes through a barrier, is
+// there for whoever reads the new number with load_acquire, and for the threads that a barrier follows it to.
+// (PTX ISA, "Memory Consistency Model": release and acquire patterns at the scope of the GPU.)
+#ifndef PTX_FLAG_H
+#define PTX_FLAG_H
+
+#include "base.h"
+
+#if defined(__CUDACC__)
+PTX_FN int load_acquire(const int *from) {
+    int value;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+PTX_FN void add_release(int *to, int value) {
+    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+#else
+PTX_FN int load_acquire(const int *from) {
+    int value = atomicAdd((int *)from, 0);
+    __threadfence();
+    return value;
+}
+PTX_FN void add_release(int *to, int value) {
+    __threadfence();
+    atomicAdd(to, value);
+}
+#endif
+
+#endif
