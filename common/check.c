@@ -17,7 +17,7 @@ static int blame(struct result *result, enum verdict verdict) {
     return 0;
 }
 
-static int guards_intact(struct device_case *c, struct result *result) {
+int check_guards(struct device_case *c, struct result *result) {
     struct message why = {""};
     for (int i = 0; i < BUFFERS; ++i) {
         if (!c->buffer[i].base || buffer_guards_intact(&c->buffer[i], &why)) continue;
@@ -131,7 +131,7 @@ static int outputs_right(struct device_case *c, enum output first, enum output l
 
 int check_forward(struct device_case *c, struct result *result) {
     char detail[sizeof result->detail];
-    if (guards_intact(c, result) && outputs_right(c, OUTPUT_O, OUTPUT_LSE, result) &&
+    if (check_guards(c, result) && outputs_right(c, OUTPUT_O, OUTPUT_LSE, result) &&
         inputs_intact(c, 0, result))
         return 1;
     memcpy(detail, result->detail, sizeof detail);
@@ -141,7 +141,7 @@ int check_forward(struct device_case *c, struct result *result) {
 
 void check_outputs(struct device_case *c, const struct kernel *kernel, struct result *result) {
     int backward = kernel->forward != NULL;
-    if (guards_intact(c, result) &&
+    if (check_guards(c, result) &&
         outputs_right(c, backward ? OUTPUT_DQ : OUTPUT_O, backward ? OUTPUT_DV : OUTPUT_LSE, result))
         inputs_intact(c, backward, result);
 }

@@ -6,6 +6,9 @@
 #include "case.h"
 #include "report.h"
 
+// Guard bands of all buffers, and the gaps of --pad in the results. Returns 1 if they are as they were.
+int check_guards(struct device_case *c, struct result *result);
+
 // After case_begin of a backward kernel: guard bands and gaps, O and LSE of its forward pass against the
 // reference, the inputs. Returns 1 if all is well.
 int check_forward(struct device_case *c, struct result *result);

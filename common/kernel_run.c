@@ -98,8 +98,7 @@ static void count_traffic(struct device_case *c, const struct kernel *kernel, st
 }
 #endif
 
-// Whether the kernel can run: makes its workspace, or says in the result why not.
-static int prepare(struct device_case *c, const struct kernel *kernel, const struct lab *lab,
+int kernel_prepare(struct device_case *c, const struct kernel *kernel, const struct lab *lab,
                    struct result *result) {
     struct message what = {""};
     enum obstacle obstacle = preflight_kernel(lab, kernel, &c->on_device, c->left, &what);
@@ -178,7 +177,7 @@ int run_kernel(struct device_case *c, const struct kernel *kernel, struct report
                struct result *result, struct message *why) {
     double seconds = 0;
     result_begin(result, kernel, &c->on_device);
-    if (!prepare(c, kernel, report->lab, result)) return 0;
+    if (!kernel_prepare(c, kernel, report->lab, result)) return 0;
     int status = 0;
 #ifdef SIMT_CPU
     simt_set_sanitizing(c->options->sanitize);

@@ -12,6 +12,11 @@ void result_begin(struct result *result, const struct kernel *kernel, const stru
 // The kernel did not run: `what` goes with the obstacle, or is a sentence of its own.
 void result_refuse(struct result *result, enum obstacle obstacle, const struct message *what);
 
+// Makes the kernel's workspace, which the caller frees, and returns 1; or 0 if the kernel cannot run, and the
+// result says why.
+int kernel_prepare(struct device_case *c, const struct kernel *kernel, const struct lab *lab,
+                   struct result *result);
+
 // Runs the kernel on the case: check, check again, and what else was asked for. The result says how that
 // went; with --profile, the report gets one profile more (cpu backend). Returns 0, or -1 with a sentence if
 // the gradients that a backward kernel is held against cannot be had.

@@ -8,6 +8,7 @@
 #include "kernel_run.h"
 #include "sweep.h"
 #include "tools.h"
+#include "train.h"
 
 static int usage_error(const struct message *why) {
     fflush(stdout);
@@ -143,6 +144,9 @@ static int run_lab(int argc, char **argv, const struct lab *lab) {
     if ((options.profile || options.sanitize) &&
         options_parse(argc, argv, lab, &lab->on_cpu, &options, &why) != 0)
         return usage_error(&why);
+    const struct shape layer = train_shape(lab);
+    if (options.train && options_parse(argc, argv, lab, &layer, &options, &why) != 0)
+        return usage_error(&why);
     if (options.help) return options_print_help(stdout, lab, shape), LAB_OK;
     if (options.list) return options_print_list(stdout, lab), LAB_OK;
     if (!ON_CPU && options.schedule) {
@@ -164,6 +168,10 @@ static int run_lab(int argc, char **argv, const struct lab *lab) {
 #ifdef SIMT_CPU
     simt_set_schedule(options.schedule);
 #endif
+    if (options.train) {
+        int code = train_run(lab, &options, &device, &why);
+        return code < 0 ? usage_error(&why) : code;
+    }
     return run_all(argc, argv, lab, &options, &device);
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "suggest.h"
+
 static const char *const layout_names[LAYOUT_COUNT] = {"bhsd", "bshd"};
 const char *layout_name(enum layout layout) { return layout_names[layout]; }
 
@@ -38,6 +40,7 @@ enum option {
     OPTION_PROFILE,
     OPTION_SANITIZE,
     OPTION_SWEEP,
+    OPTION_TRAIN,
     OPTION_SCHEDULE,
     OPTION_JSON,
     OPTION_LIST,
@@ -49,10 +52,18 @@ enum option {
 static const char *const dtype_words[] = {"fp16", "bf16", "e4m3", "e5m2", "fp32", "fp8"};
 enum { DTYPE_WORDS = sizeof dtype_words / sizeof *dtype_words };
 
+// Steps of --train unless it says how many: the emulator takes a second for a hundred and each kernel.
+#ifdef SIMT_CPU
+#define TRAIN_STEPS "100"
+#else
+#define TRAIN_STEPS "300"
+#endif
+
 static const struct {
     const char *name;   // without the dashes
     const char *value;  // what stands for its value in the manual; null: it takes none
     const char *text;
+    const char *implied;  // its value where it stands alone; null: it needs one
 } table[OPTION_COUNT] = {
     [OPTION_BATCH] = {"batch", "B", "sequences"},
     [OPTION_HEADS] = {"heads", "H", "query heads"},
@@ -77,17 +88,25 @@ static const struct {
     [OPTION_PAD] = {"pad", "E", "elements between the rows of every tensor that nobody may touch"},
     [OPTION_INPUTS] = {"inputs", "NAME", "what Q, K and V hold (below; default: normal)"},
     [OPTION_SEED] = {"seed", "S", "of the inputs (default: 1); the same numbers on every machine"},
-    [OPTION_LOAD] = {"load", "DIR",
-                     "read q.npy, k.npy, v.npy (and o.npy, lse.npy if there) in place of --inputs"},
-    [OPTION_SAVE] = {"save", "DIR", "write inputs, reference and every kernel's o and lse as .npy"},
+    [OPTION_LOAD] =
+        {"load", "DIR",
+         "read q.npy, k.npy, v.npy (and, if there, the answers o.npy and lse.npy; for gradients also do.npy, "
+         "dq.npy, dk.npy and dv.npy) in place of --inputs"},
+    [OPTION_SAVE] = {"save", "DIR",
+                     "write inputs, reference and every kernel's o and lse (or also dq, dk, dv) as .npy"},
     [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
-    [OPTION_REPEAT] = {"repeat", "N", "run each kernel N times more: its results must be the same to the bit"},
+    [OPTION_REPEAT] = {"repeat", "N",
+                       "run each kernel N times more: its results must be the same to the bit"},
     [OPTION_BENCH] = {"bench", NULL, "time the kernels that are right"},
     [OPTION_PROFILE] = {"profile", NULL,
                         "memory traffic line by line (cpu), or Nsight Compute's counters (gpu)"},
     [OPTION_SANITIZE] = {"sanitize", NULL,
                          "races, and bit-equal under five thread schedules (cpu); compute-sanitizer (gpu)"},
     [OPTION_SWEEP] = {"sweep", NULL, "memory and time over a range of N, \"does not fit\" included"},
+    [OPTION_TRAIN] = {"train", "[STEPS]",
+                      "fit a small layer's weights with each kernel's gradients (below), in " TRAIN_STEPS
+                      " steps",
+                      TRAIN_STEPS},
     [OPTION_SCHEDULE] = {"schedule", "S",
                          "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed; "
                          "--sanitize then looks at this one alone"},
@@ -96,62 +115,7 @@ static const struct {
     [OPTION_HELP] = {"help", NULL, "print this"},
 };
 
-// ---------------------------------------------------------------- suggestions
-
-enum { LONGEST_WORD = 31 };  // that a suggestion is sought for
-
-// Letters to insert, delete or replace to turn one word into the other (Levenshtein 1966).
-static int edit_distance(const char *from, const char *to) {
-    size_t m = strlen(from), n = strlen(to);
-    if (m > LONGEST_WORD || n > LONGEST_WORD) return LONGEST_WORD;
-    int row[LONGEST_WORD + 1];
-    for (size_t j = 0; j <= n; ++j) row[j] = (int)j;
-    for (size_t i = 1; i <= m; ++i) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= n; ++j) {
-            int replace = diagonal + (from[i - 1] != to[j - 1]);
-            diagonal = row[j];
-            int shift = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            row[j] = replace < shift ? replace : shift;
-        }
-    }
-    return row[n];
-}
-
-struct words {
-    const char *word[64];
-    int count;
-};
-
-static void add_word(struct words *words, const char *word) {
-    if (words->count < (int)(sizeof words->word / sizeof *words->word)) words->word[words->count++] = word;
-}
-
-// " Did you mean X?" if some word is near, else " Choose from X, Y, Z." (or what `otherwise` says).
-static void suggest(char *text, size_t bytes, const struct words *words, const char *prefix,
-                    const char *wrong, const char *otherwise) {
-    const char *nearest = NULL;
-    int least = (int)strlen(wrong) / 3 + 2;
-    if (least > LONGEST_WORD) least = LONGEST_WORD;
-    for (int i = 0; i < words->count; ++i) {
-        int distance = edit_distance(wrong, words->word[i]);
-        // A word cut short ("--kern") is near whatever the distance.
-        if (strlen(wrong) >= 3 && strncmp(wrong, words->word[i], strlen(wrong)) == 0) distance = 1;
-        if (distance < least) least = distance, nearest = words->word[i];
-    }
-    if (nearest) {
-        snprintf(text, bytes, " Did you mean %s%s?", prefix, nearest);
-    } else if (otherwise) {
-        snprintf(text, bytes, " %s", otherwise);
-    } else {
-        size_t used = (size_t)snprintf(text, bytes, " Choose from");
-        for (int i = 0; i < words->count && used < bytes; ++i)
-            used +=
-                (size_t)snprintf(text + used, bytes - used, "%s %s%s", i ? "," : "", prefix, words->word[i]);
-        if (used < bytes) snprintf(text + used, bytes - used, ".");
-    }
-}
+// ---------------------------------------------------------------- values
 
 static int unknown_value(const char *option, const char *value, const struct words *words,
                          struct message *why) {
@@ -159,8 +123,6 @@ static int unknown_value(const char *option, const char *value, const struct wor
     suggest(hint, sizeof hint, words, "", value, NULL);
     return fail(why, "--%s does not know \"%.60s\".%s", option, value, hint);
 }
-
-// ---------------------------------------------------------------- values
 
 static int parse_int(const char *option, const char *value, int least, int *to, struct message *why) {
     char *end;
@@ -395,6 +357,8 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
     case OPTION_SWEEP:
         o->sweep = 1;
         return 0;
+    case OPTION_TRAIN:
+        return parse_int(name, value, 1, &o->train, why);
     case OPTION_SCHEDULE:
         o->schedule_given = 1;
         return parse_u64(name, value, &o->schedule, why);
@@ -468,6 +432,24 @@ static int has_backward(const struct lab *lab, const struct options *o) {
     return backward;
 }
 
+static int settle_train(const struct lab *lab, struct options *o, const unsigned seen[OPTION_COUNT],
+                        struct message *why) {
+    static const enum option own[] = {OPTION_BATCH,     OPTION_SEQLEN_Q,  OPTION_SEQLEN_K, OPTION_SEQLENS,
+                                      OPTION_SEQLENS_Q, OPTION_SEQLENS_K, OPTION_INPUTS,   OPTION_LOAD,
+                                      OPTION_SAVE,      OPTION_REPEAT,    OPTION_BENCH,    OPTION_PROFILE,
+                                      OPTION_SANITIZE,  OPTION_SWEEP,     OPTION_JSON};
+    for (size_t i = 0; i < sizeof own / sizeof *own; ++i)
+        if (seen[own[i]])
+            return fail(why, "--train has a layer, inputs and a table of its own; leave out --%s.",
+                        table[own[i]].name);
+    if (o->seqlen_q == 0) return fail(why, "--train needs tokens to learn from; --seqlen is 0.");
+    if (!o->backward)
+        return fail(why, "--train needs gradients, which %s %s not compute (but lab06_backward does).",
+                    o->kernel_count > 0 ? "the kernels of --kernel" : lab->name,
+                    o->kernel_count > 0 ? "do" : "does");
+    return 0;
+}
+
 // What the options say together.
 static int settle(const struct lab *lab, struct options *o, const unsigned seen[OPTION_COUNT],
                   struct message *why) {
@@ -507,7 +489,7 @@ static int settle(const struct lab *lab, struct options *o, const unsigned seen[
                     o->kv_heads);
     if (!(o->given & GIVEN_SCALE)) o->scale = (float)(1 / sqrt(o->head_dim));
     o->backward = has_backward(lab, o);
-    return 0;
+    return o->train ? settle_train(lab, o, seen, why) : 0;
 }
 
 int options_parse(int argc, char **argv, const struct lab *lab, const struct shape *shape, struct options *o,
@@ -529,9 +511,9 @@ int options_parse(int argc, char **argv, const struct lab *lab, const struct sha
         if (!table[option].value && value)
             return fail(why, "--%s takes no value; leave out \"=%.60s\".", name, value);
         if (table[option].value && !value) {
-            if (i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0)
-                return fail(why, "--%s needs a value: --%s %s.", name, name, table[option].value);
-            value = argv[++i];
+            int follows = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
+            value = follows ? argv[++i] : table[option].implied;
+            if (!value) return fail(why, "--%s needs a value: --%s %s.", name, name, table[option].value);
         }
         if (seen[option]++ && option != OPTION_KERNEL && table[option].value)
             return fail(why, "--%s is given twice.", name);
@@ -566,6 +548,15 @@ void options_print_help(FILE *out, const struct lab *lab, const struct shape *sh
     fprintf(out, "\nInputs:\n");
     for (int i = 0; i < INPUTS_COUNT; ++i)
         fprintf(out, "  %-11s %s\n", inputs_name((enum input_kind)i), inputs_purpose((enum input_kind)i));
+    fputs(
+        "\nTraining (--train, of labs with gradients): a layer of attention, Q = X Wq and so on, learns to "
+        "give what\nanother one gives, by gradient descent from fixed random X and weights; likewise with "
+        "exact "
+        "gradients (the\nreference) and, three times, with those of a plain implementation in the storage "
+        "type. "
+        "A kernel is right if its\nloss falls, and at every step is as near to the reference's as twice the "
+        "most that the plain ones are off.\nDefault: --heads 1 --kv-heads 1 --seqlen 64\n",
+        out);
     fprintf(
         out,
         "\nExit code: 0 all right; 1 a wrong result; 2 a request that makes no sense or that no kernel "

@@ -46,6 +46,7 @@ struct options {
     int kernel_count;
     int backward;  // some kernel that is to run is a backward pass (lab.h)
     int repeat;    // launches more than otherwise
+    int train;     // steps of --train; 0: not that
     int bench, profile, sanitize, sweep, list, help;
     uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)
     int schedule_given;

@@ -74,6 +74,7 @@ static void frozen(void) {
         {INPUTS_NAN_V, DTYPE_FP16, 1, 0x5af566d581868105u},
         {INPUTS_STEEP, DTYPE_FP16, 1, 0x5b512239fb6dddf1u},
         {INPUTS_UNEVEN, DTYPE_FP16, 1, 0x2d025f1a53434a63u},
+        {INPUTS_ONE_ROW, DTYPE_FP16, 1, 0xbd92913f3576eb7eu},  // but for dO, the normal one
         {INPUTS_NORMAL, DTYPE_FP16, 2, 0x1972c05745595098u},
         {INPUTS_NORMAL, DTYPE_BF16, 1, 0x65b99fde26bd2325u},
         {INPUTS_NORMAL, DTYPE_E4M3, 1, 0x9a128265798a7473u},
@@ -221,6 +222,38 @@ static void kinds(void) {
     EXPECT_NEAR(at(&m, 'k', 1, 1, 5, 3), inputs_normal(1, 1, 1, 1, 5, 3), 1e-6);
 }
 
+static double d_o_at(const struct attention *a, int b, int h, int i, int c) {
+    struct tensor t = a->d_o;
+    return number_load(a->dtype, t.data, b * t.stride_batch + h * t.stride_head + i * t.stride_row + c);
+}
+
+// dO: N(0,1) of its own numbers, in any layout; in one-row, 0 in all rows but the middle one of each head.
+static void gradients(void) {
+    static struct memory m;
+    static double d_o[MAX];
+    for (int layout = 0; layout < LAYOUT_COUNT; ++layout)
+        for (int kind = 0; kind < INPUTS_COUNT; ++kind) {
+            make(&m, INPUTS_NORMAL, 1, DTYPE_FP32, LAYOUT_BHSD, 0);
+            m.a.d_o = tensor_view(d_o, (enum layout)layout, HEADS, TOKENS, DIM);
+            inputs_fill_gradient((enum input_kind)kind, 7, &m.a);
+            int differ = 0;
+            for (int h = 0; h < HEADS; ++h)
+                for (int i = 0; i < TOKENS; ++i) {
+                    double want = inputs_normal(7, 3, 1, h, i, 5);
+                    if (kind == INPUTS_ONE_ROW && i != TOKENS / 2) want = 0;
+                    differ += d_o_at(&m.a, 1, h, i, 5) != want;
+                }
+            EXPECT(differ == 0);
+        }
+    // Of packed sequences, the middle row of each.
+    static const int cu[] = {0, 5, 5, 18};
+    m.a.batch = 1, m.a.sequences = 3, m.a.seqlen_q = 18, m.a.cu_seqlens_q = m.a.cu_seqlens_k = cu;
+    m.a.d_o = tensor_view(d_o, LAYOUT_BSHD, HEADS, 18, DIM);
+    inputs_fill_gradient(INPUTS_ONE_ROW, 7, &m.a);
+    for (int i = 0; i < 18; ++i) EXPECT((d_o_at(&m.a, 0, 3, i, 2) != 0) == (i == 2 || i == 5 + 13 / 2));
+    EXPECT_NEAR(d_o_at(&m.a, 0, 3, 11, 2), inputs_normal(7, 3, 2, 3, 6, 2), 0);
+}
+
 // The same element of a packed problem and of an ordinary one whose batch `batch` is that sequence.
 static void same_element(const struct memory *packed, int first, const struct memory *plain, int batch,
                          int tokens, char which, int heads) {
@@ -287,5 +320,6 @@ int main(void) {
     kinds();
     packed_sequences();
     one_hot_in_a_window();
+    gradients();
     return unit_end();
 }

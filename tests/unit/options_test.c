@@ -1,4 +1,5 @@
 // options_test.c - command lines, right and wrong.
+#include "common/device.h"
 #include "common/options.h"
 
 #include "unit.h"
@@ -7,9 +8,11 @@ static void no_launch(struct attention a) { (void)a; }
 static const struct kernel kernels[] = {
     {"naive", "the first", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0, 0, 0}},
     {"fused", "the second", no_launch, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_WINDOW, 100}},
+    {"slopes", "gradients", no_launch, NULL, {1u << DTYPE_FP16, 8, 96, 0, 0, 0}, no_launch},
+    {"quick", "more of them", no_launch, NULL, {1u << DTYPE_FP16, 8, 64, 0, 0, 0, 1}, no_launch},
 };
 static const struct lab lab = {
-    .name = "lab00_test", .idea = "an idea", .lecture = "a section", .kernels = kernels, .kernel_count = 2};
+    .name = "lab00_test", .idea = "an idea", .lecture = "a section", .kernels = kernels, .kernel_count = 4};
 static const struct shape shape = {.batch = 2, .heads = 6, .kv_heads = 6, .seqlen = 40, .head_dim = 16};
 
 static struct options options;
@@ -204,6 +207,43 @@ static void list(void) {
     fclose(file);
     EXPECT_SAYS(text, "supports fp16; head_dim a multiple of 8 up to 128\n");
     EXPECT_SAYS(text, "up to 128; --window; scores up to 100\n");
+    EXPECT_SAYS(text, "up to 96; backward pass\n");
+    EXPECT_SAYS(text, "up to 64; backward pass, dQ summed in any order\n");
+}
+
+static void gradients(void) {
+    EXPECT(parse("") == 0 && options.backward && options.train == 0);
+    EXPECT(parse("--kernel naive --kernel fused") == 0 && !options.backward);
+    EXPECT(parse("--kernel naive --kernel quick") == 0 && options.backward);
+    EXPECT(parse("--train") == 0 && options.train == (ON_CPU ? 100 : 300));
+    EXPECT(parse("--train --causal") == 0 && options.train == (ON_CPU ? 100 : 300) && options.causal);
+    EXPECT(parse("--train 7 --dim 64") == 0 && options.train == 7 && options.head_dim == 64);
+    EXPECT(parse("--train=7 --kernel slopes --seqlen 3 --heads 4 --kv-heads 2 --pad 8") == 0);
+    refuse("--train 0", "at least 1");
+    refuse("--train -3", "at least 1");
+    refuse("--train=", "whole number");
+    refuse("--train soon", "whole number");
+    refuse("--train 1.5", "whole number");
+    refuse("--train 2147483648", "at most");
+    refuse("--train 3 --train 4", "twice");
+    refuse("--train --kernel naive", "--train needs gradients, which the kernels of --kernel do not compute");
+    refuse("--train --seqlen 0", "--seqlen is 0");
+    refuse("--train --bench", "leave out --bench.");
+    refuse("--json f --train", "leave out --json.");
+    refuse("--train --load d", "leave out --load.");
+    refuse("--train --inputs tiny", "leave out --inputs.");
+    refuse("--train --seqlens 3,4", "leave out --seqlens.");
+    refuse("--train --seqlen-q 3 --seqlen-k 3", "leave out --seqlen-q.");
+    refuse("--train --batch 1", "leave out --batch.");
+    refuse("--train --repeat 2", "leave out --repeat.");
+    EXPECT(parse("--inputs one-row") == 0 && options.inputs == INPUTS_ONE_ROW);
+    // A lab without gradients says so.
+    struct lab forward = lab;
+    static char program[] = "lab00_test", option[] = "--train";
+    char *argv[] = {program, option};
+    forward.kernel_count = 2;
+    EXPECT(options_parse(2, argv, &forward, &shape, &options, &why) == -1);
+    EXPECT_SAYS(why.text, "--train needs gradients, which lab00_test does not compute");
 }
 
 // A word of any length must not hurt.
@@ -229,6 +269,7 @@ int main(void) {
     wrong();
     windows();
     packed();
+    gradients();
     list();
     long_words();
     return unit_end();

@@ -92,6 +92,12 @@ static void sizes(void) {
     EXPECT(problem_bytes(&a, 0) > preflight_tensors(&a, 0) + reference_bytes(&a));
     double left = 0;
     EXPECT(preflight_case(&a, 0, &left, &why) == 0 && left > 0 && left < (double)device_free_bytes());
+    // With gradients: dO and dQ like Q, dK and dV like K.
+    EXPECT_NEAR(preflight_tensors(&a, 1) - preflight_tensors(&a, 0),
+                2 * 2 * (2 * 6 * 10 * 8) + 2 * 2 * (2 * 3 * 20 * 8), 0);
+    EXPECT(problem_bytes(&a, 1) > preflight_tensors(&a, 1) + reference_bytes(&a) + gradients_bytes(&a));
+    double less = 0;
+    EXPECT(preflight_case(&a, 1, &less, &why) == 0 && less < left && less > 0);
     struct message what = {""};
     EXPECT(preflight_kernel(&lab, &kernels[0], &a, 0, &what) == TOO_LARGE);
     EXPECT(preflight_kernel(&lab, &kernels[0], &a, buffer_cost(4 * 2 * 6 * 10 * 24), &what) == NO_OBSTACLE);

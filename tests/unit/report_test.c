@@ -60,6 +60,34 @@ static int column_of(const char *line_start, const char *cell) {
     return column;
 }
 
+// A backward kernel beside one that is none: the worst of its gradients takes the place of LSE, which JSON
+// has.
+static void gradients(const char *path) {
+    options.bench = 0, options.sequences = 0;
+    results[0].backward = 1;
+    results[0].gradient[GRADIENT_Q] =
+        (struct finding){.err = 1e-3, .bound = 4e-3, .compared = 10, .rows = 5, .rows_total = 5};
+    results[0].gradient[GRADIENT_K] =
+        (struct finding){.err = 9e-4, .bound = 1e-3, .compared = 100, .rows = 64, .rows_total = 4096};
+    results[0].gradient[GRADIENT_V] =
+        (struct finding){.err = 2e-2, .bound = 4e-2, .compared = 100, .rows = 64, .rows_total = 4096};
+    result_clear(&results[1]);
+    EXPECT(isnan(results[1].o.err) && isnan(results[1].gradient[GRADIENT_V].bound));
+    capture(report_print_table, path);
+    EXPECT_SAYS(text, "worst err     bound     O err     bound  compared  verdict\n");
+    EXPECT_SAYS(text, "dK 9.00e-04  1.00e-03  1.00e-03  2.00e-03       258  right\n");
+    EXPECT_SAYS(text, "covers a fixed sample of 6 of 600 rows");
+    EXPECT_SAYS(text, "reference of dK covers a fixed sample of 64 of 4096 rows");
+    EXPECT_SAYS(text, "reference of dV covers");
+    EXPECT(strstr(text, "of dQ covers") == NULL && strstr(text, "LSE") == NULL);
+    EXPECT(column_of("\nfirst", "right") == column_of("\nsecond", "NaN or infinity"));
+    capture(write_json, path);
+    EXPECT_SAYS(text, "\"dk\": {\"compared\": 100, \"rows\": 64, \"rows_total\": 4096, \"err\": 0.0009");
+    EXPECT_SAYS(text, "\"lse\": ");
+    const char *second = strstr(text, "\"second\"");
+    EXPECT(second && strstr(second, "\"dq\"") == NULL);
+}
+
 int main(int argc, char **argv) {
     char path[1024];
     snprintf(path, sizeof path, "%s/report_test.json", argc > 1 ? argv[1] : ".");
@@ -106,5 +134,6 @@ int main(int argc, char **argv) {
     int lines = 0;
     for (const char *at = text; (at = strstr(at, "\n{\"kernel\"")); ++at) ++lines;
     EXPECT(lines == 3);
+    gradients(path);
     return unit_end();
 }
