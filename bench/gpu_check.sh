@@ -29,6 +29,8 @@ if python3 -c 'import torch' 2>/dev/null; then
     # A kernel on tensor cores is compared; of the others one shape tells enough.
     lines=70 step peers python3 bench/peers.py --lab lab01_naive:cublas --lab lab04_fa2:pipelined \
         --lab lab05_causal:balanced --seqlen 512,1024,2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/forward.csv"
+    lines=70 step peers-backward python3 bench/peers.py --backward --lab lab06_backward:separate,fused,fused_deterministic \
+        --peer cudnn --peer fa2 --seqlen 2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/backward.csv"
     lines=40 step packed python3 bench/packed.py --csv "$out/packed.csv"
 fi
 [ -z "$failed" ] || { echo "FAILED:$failed"; exit 1; }

@@ -2,13 +2,14 @@
 """Times labs side by side with what a user would pick instead, in one run on one GPU, and writes a CSV.
 
     python3 bench/peers.py --build build/gpu --lab lab01_naive:cublas --lab lab02_online_softmax:fused
-                           --seqlen 1024,4096 --dim 64,128 [--causal] --csv bench/results/NAME.csv
+                           --seqlen 1024,4096 --dim 64,128 [--causal] [--backward] --csv bench/results/NAME.csv
 
 At each shape (batch * seqlen = --tokens, heads * dim = --width, fp16) the peers are timed, then the labs' kernels with
 --bench, then the peers again; a peer's time is the better of its two. Labs and peers are timed alike: events round one
 call, the L2 flushed before each, median of at least 20 repetitions after warm-up. Peers, by PyTorch: `three-step`
 (q @ k^T, * scale, softmax, @ v: three kernels and a scaling), `cudnn` and `fa2` (scaled_dot_product_attention).
-FLOPs are 4 * dim for each visible pair. Needs PyTorch with CUDA; the labs do not."""
+FLOPs are 4 * dim for each visible pair. With --backward the gradients of q, k and v are timed in place of the forward pass
+(which is done once, before), and FLOPs are 10 * dim for each visible pair. Needs PyTorch with CUDA; the labs do not."""
 import argparse
 import csv
 import datetime
@@ -66,17 +67,26 @@ def time_ms(run, flush):
     return statistics.median(times)
 
 
-def time_peers(names, shape, causal, flush):
+def gradients(peer, q, k, v, d_o, causal):
+    """What to time of a peer's backward pass: the forward pass is done here."""
+    o = peer(q, k, v, causal)
+    return lambda: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
+
+
+def time_peers(names, shape, causal, backward, flush):
     """{peer: ms}; a peer that cannot do the shape, or does not fit, is left out."""
-    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.float16) for _ in range(3))
+    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.float16, requires_grad=backward) for _ in range(3))
+    d_o = torch.randn(*shape, device="cuda", dtype=torch.float16)
     times = {}
     for name in names:
         try:
-            times[name] = time_ms(lambda: PEERS[name](q, k, v, causal), flush)
+            run = gradients(PEERS[name], q, k, v, d_o, causal) if backward else lambda: PEERS[name](q, k, v, causal)
+            times[name] = time_ms(run, flush)
+            del run
         except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
             print(f"    {name}: {str(error).splitlines()[0][:90]}", file=sys.stderr)
             torch.cuda.empty_cache()
-    del q, k, v
+    del q, k, v, d_o
     torch.cuda.empty_cache()
     return times
 
@@ -128,6 +138,7 @@ def main():
     parser.add_argument("--seqlen", type=numbers, default=[1024, 2048, 4096, 8192])
     parser.add_argument("--dim", type=numbers, default=[64, 128])
     parser.add_argument("--causal", action="store_true", help="causal as well as full")
+    parser.add_argument("--backward", action="store_true", help="the gradients of q, k and v")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--csv", help="file to write")
@@ -141,19 +152,19 @@ def main():
                 shape = (max(1, arguments.tokens // seqlen), arguments.width // dim, seqlen, dim)
                 pairs = shape[0] * shape[1] * (seqlen * (seqlen + 1) / 2 if causal else seqlen * seqlen)
                 names = arguments.peer or list(PEERS)
-                before = time_peers(names, shape, causal, flush)
+                before = time_peers(names, shape, causal, arguments.backward, flush)
                 results = []
                 for text in arguments.lab:
                     lab, _, kernels = text.partition(":")
                     for kernel, ms, verdict in time_lab(arguments.build, lab, kernels.split(",") if kernels else [], shape, causal):
                         results.append((f"{lab}:{kernel}", ms, verdict))
-                after = time_peers(names, shape, causal, flush)
+                after = time_peers(names, shape, causal, arguments.backward, flush)
                 results = [(name, min(before[name], after.get(name, before[name])), "") for name in before] + results
                 print(f"batch {shape[0]} heads {shape[1]} seqlen {seqlen} dim {dim}{' causal' if causal else ''}", flush=True)
                 for name, ms, verdict in results:
-                    rate = 4 * dim * pairs / ms / 1e9 if ms else 0
+                    rate = (10 if arguments.backward else 4) * dim * pairs / ms / 1e9 if ms else 0
                     print(f"    {name:32s} {ms or 0:9.3f} ms {rate:8.1f} TFLOP/s  {verdict}", flush=True)
-                    rows.append(dict(about, what="forward", name=name, batch=shape[0], heads=shape[1], kv_heads=shape[1],
+                    rows.append(dict(about, what="backward" if arguments.backward else "forward", name=name, batch=shape[0], heads=shape[1], kv_heads=shape[1],
                                      seqlen=seqlen, dim=dim, causal=int(causal), dtype="fp16", ms=f"{ms or 0:.4f}",
                                      tflops=f"{rate:.2f}", verdict=verdict))
                 if arguments.csv:

@@ -6,7 +6,7 @@
 
 #include "parallel.h"
 #include "rows.h"
-#include "sweeps.h"
+#include "backward_sweeps.h"
 
 static double scratch_bytes(const struct attention *a, int64_t tokens) {
     double columns = (double)round_up(a->head_dim, LANES), room = (double)tokens + 2.0 * LANES;

@@ -37,15 +37,15 @@
 // is off by more than 1 and no dP - delta by more than 2 r, whatever x and y. Numbers in the subnormal range
 // are off by half the smallest one besides.
 //
-// `least`. A row has few roundings (with two keys, one number and its negative are all of its dS), and the
-// plain implementation's may all be small by luck; nor does it round O, on which a kernel's delta rests. So
-// it counts as off by no less than half an ulp in each P, dS and O, added up as independent errors are, but
-// for those of P in delta, which have one direction where many P are equal:
+// `least`. The plain implementation needs no O on its way back; a kernel's delta rests on O as stored, made
+// of P as stored. So each gradient counts as off by no less than what this moves it by, with half an ulp of
+// error in each O, added up as independent errors are, and in each P, in one direction, as many equal P have
+// it:
 //
-//     delta_i is off by  d_i = u sqrt((sum_j P |dP|)^2 + sum_c (dO_ic O_ic)^2); where it is given, through O
-//     dQ_i               sqrt((f max_c |sum_j P k_jc| d_i)^2 + sum_j 2 (f u dS max|k_j|)^2)
-//     dK_j               sqrt(sum_i max|q_i|^2 ((f P d_i)^2 + 2 (f u dS)^2))
-//     dV_j               sqrt(sum_i (u P max|dO_i|)^2)
+//     delta_i   d_i = u sqrt((sum_j P |dP|)^2 + sum_c (dO_ic O_ic)^2); where it is given, through O alone
+//     dQ_i      f max_c |sum_j P k_jc| d_i
+//     dK_j      f sqrt(sum_i (max|q_i| P d_i)^2)
+//     dV_j      0
 #ifndef BACKWARD_H
 #define BACKWARD_H
 
@@ -59,7 +59,7 @@ struct gradient {
     struct rows rows;
     double *exact, *plain;  // [rows.count][head_dim]
     // [rows.count]; keys: how many keys the row sees, or by how many queries of all heads it is seen; score:
-    // the largest |score| of them; o: the errors of this gradient; lse: nothing.
+    // of dq, the largest |score| of them; o: the errors of this gradient; lse: nothing.
     struct row_facts *facts;
     // Of dv: some query whose dO is not zero sees an examined key, so dv cannot be all zero. 0 for dq and dk,
     // which can be: where there is one key, or one value for all.

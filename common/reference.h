@@ -32,8 +32,8 @@ static inline int64_t rows_at(const struct rows *rows, int64_t n) { return rows-
 
 // Of one output of one row: `scale`, what its error is in proportion to; `worst`, more than honest arithmetic
 // can be off by; `sums`, the magnitude of what is summed in fp32, which may cancel; `least`, what the plain
-// implementation is counted as off by at least, since few roundings may all be lucky (of gradients; 0 of O
-// and LSE).
+// implementation counts as off by at least: what a gradient is off by through the O that was stored before it
+// (backward.h), 0 of O and LSE.
 struct row_error {
     double scale, worst, sums, least;
 };

@@ -586,22 +586,13 @@ static __device__ int tiles_after(const struct work *w, const struct queries *q)
 // Whoever wrote the tile did fence_proxy_async, then came a barrier. wait_for_sum before it is written anew.
 static __device__ void add_tile(float *sums, const float *tile_smem, int floats, const int *done, int before,
                                 int counted) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (threadIdx.x > 0) return;
     if (done) await_turn(done, before, counted);
     bulk_reduce_add_f32(sums, shared_address(tile_smem), floats * (int)sizeof(float));
     bulk_commit();
-#else
-    if (done && threadIdx.x == 0) await_turn(done, before, counted);
-    if (done) __syncthreads();  // nobody adds before thread 0 has seen that it is the block's turn
-#pragma unroll 1
-    for (int e = threadIdx.x; e < floats; e += blockDim.x) atomicAdd(sums + e, tile_smem[e]);
-#endif
 }
 static __device__ void wait_for_sum() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) bulk_wait<0>();
-#endif
 }
 
 // dQ of a step, dS K, as a tile in shared memory. Each warp has 32 queries and a part of the columns.
@@ -645,9 +636,7 @@ static __device__ void compute_dq(uint32_t ds_rows, uint32_t k_rows, int queries
                         make_float4(c_reg[s][2 * m][2 * h], c_reg[s][2 * m][2 * h + 1],
                                     c_reg[s][2 * m + 1][2 * h], c_reg[s][2 * m + 1][2 * h + 1]);
         }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     fence_proxy_async();  // add_tile reads what is written here by another path
-#endif
 }
 
 // P^T = 2^(factor * S^T - LSE), and dS^T = P^T * (dP^T - D), of eight columns: LSE and D of the lane's two.
@@ -1090,7 +1079,7 @@ static const struct lab lab06 = {
     "lab06_backward",
     "gradients without the N x N matrix: the backward pass computes P again",
     "lecture 25, section 3.3",
-    80,                      // min_sm: the oldest GPU that runs it, Ampere
+    90,                      // min_sm: the oldest GPU that runs it, Hopper: bulk reductions, 193 KB a block
     {1, 2, 2, 256, 64},      // batch, heads, kv_heads, seqlen, head_dim on the cpu backend: a second of work
     {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
     kernels,

@@ -186,9 +186,9 @@ lab_case(packed_no_k PROBE --seqlens-q 9,20,5 --seqlens-k 0,7,0 --causal --dim 1
 lab_case(packed_all_empty --seqlens 0,0,0 --dim 16)
 lab_case(packed_all_without_keys --seqlens-q 3,70 --seqlens-k 0,0 --dim 16)
 lab_case(packed_all_without_queries --seqlens-q 0,0 --seqlens-k 3,70 --dim 16)
-string(REPEAT "3,1,0,2," 49 tiny)
-lab_case(packed_200 --seqlens ${tiny}1,1,1,4 --heads 1 --dim 8)
-lab_case(packed_200_causal PROBE --seqlens ${tiny}0,5,0,70 --causal --heads 1 --dim 8)
+string(REPEAT "3,1,0,2," 17 tiny)
+lab_case(packed_72 --seqlens ${tiny}1,1,1,4 --heads 1 --dim 8)
+lab_case(packed_72_causal PROBE --seqlens ${tiny}0,5,0,70 --causal --heads 1 --dim 8)
 # Shapes at which FlashAttention, ROCm's and FlashInfer have failed, scaled down.
 lab_case(packed_empty_first_and_last --seqlens-q 0,60,42,0 --seqlens-k 127,87,42,154 --heads 4 --kv-heads 1 --dim 16)
 lab_case(packed_one_key_each PROBE --seqlens-q 76,34,146 --seqlens-k 1,1,1 --causal --heads 1 --dim 32)  # the last query sees it
@@ -231,7 +231,8 @@ gpu_case(scores_over_2_31 --heads 9 --seqlen 16384 --dim 8)  # batch * heads * N
 gpu_case(window_4099 --seqlen-q 4099 --seqlen-k 8200 --window 1000,30 --heads 6 --kv-heads 2 --dim 128)
 gpu_case(window_8192_causal --seqlen 8192 --window 512 --causal --heads 2 --dim 64)
 gpu_case(packed_mixed --seqlens 17,0,4099,1,2048,300,129 --causal --heads 8 --kv-heads 2 --dim 128)
-gpu_case(packed_1000 --seqlens-q ${tiny}${tiny}${tiny}${tiny}${tiny}900 --seqlens-k ${tiny}${tiny}${tiny}${tiny}${tiny}3000 --heads 5 --dim 72)
+string(REPEAT "${tiny}" 15 tiny)
+gpu_case(packed_1000 --seqlens-q ${tiny}900 --seqlens-k ${tiny}3000 --heads 5 --dim 72)
 gpu_case(packed_window_4099 --seqlens-q 4099,300,0,77 --seqlens-k 8200,300,9,1000 --window 200,10 --heads 2 --dim 64)
 gpu_case(pad_over_2_31 --seqlen 65 --heads 1 --dim 64 --pad 33600000)  # in one head, offsets beyond 2^31: 17.5 GB
 gpu_case(n50000 --seqlen 50000 --heads 1 --dim 64 --causal)  # and N * N alone is

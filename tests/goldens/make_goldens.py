@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes the golden cases beside this script: attention and its gradients by NumPy in float64.
 
-common/reference.c is what every lab is judged by, so it is judged itself, by tests/goldens/goldens_test.c, against
-these files. They come from another language and from other formulas: here the whole matrix P is formed and the
-gradients are matrix products, while reference.c goes row by row.
+common/reference.c and common/backward.c are what every lab is judged by, so they are judged themselves, by
+tests/goldens/goldens_test.c, against these files. They come from another language and from other formulas: here the
+whole matrix P is formed and the gradients are matrix products, while our C goes row by row.
 
     python3 make_goldens.py          needs NumPy; only who changes a case runs it, the tests read the committed files
 

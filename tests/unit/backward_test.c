@@ -99,8 +99,9 @@ static void one_query(int batch, int head, int i) {
     int kv_head = kv_head_of(&a, head);
     int64_t row = ((int64_t)batch * a.heads + head) * a.seqlen_q + i;
     int64_t first_key = ((int64_t)batch * a.kv_heads + kv_head) * a.seqlen_k;
-    double p[KEYS], dp[KEYS], sum = 0, delta = 0, magnitude = 0, k_max = 0, scale = fabs((double)a.scale);
-    float plain_p[KEYS], plain_dp[KEYS], max = -INFINITY, plain_sum = 0, plain_delta = 0;
+    double p[KEYS] = {0}, dp[KEYS] = {0}, sum = 0, delta = 0, magnitude = 0, k_max = 0,
+           scale = fabs((double)a.scale);
+    float plain_p[KEYS] = {0}, plain_dp[KEYS] = {0}, max = -INFINITY, plain_sum = 0, plain_delta = 0;
     for (int j = 0; j < a.seqlen_k; ++j) {
         double s = 0;
         float plain_s = 0;

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "sweeps.h"
+#include "backward_sweeps.h"
 
 static struct row_facts exact_query(const struct attention *a, struct scratch *w, struct span keys,
                                     struct query *query, double *dq) {
@@ -57,24 +57,19 @@ static void plain_query(const struct attention *a, struct scratch *w, struct spa
     query->plain_max = (float)row.max, query->plain_sum = (float)row.sum, query->plain_delta = delta;
 }
 
-// Squared: what least is of dQ; leaves delta_error. After both of the above.
+// What least is of dQ; completes delta_error. After both of the above.
 static double least_of_query(const struct attention *a, struct scratch *w, struct span keys,
                              struct query *query) {
     struct seen k = seen_in(a, &w->left, keys), v = seen_in(a, &w->right, keys);
-    double u = unit(a), of_o = 0, of_ds = 0;
+    double of_o = 0;
     weighted_float(w->plain_s + k.before, v.rows, a->head_dim, k.n, w->plain_sum);  // O
     for (int c = 0; c < a->head_dim; ++c) {
         double term = (double)w->y[c] * (double)w->plain_sum[c];
         of_o += term * term;
     }
-    query->delta_error = u * hypot(query->delta_error, sqrt(of_o));
+    query->delta_error = unit(a) * hypot(query->delta_error, sqrt(of_o));
     weighted_float(w->plain_s + k.before, k.rows, a->head_dim, k.n, w->plain_sum);  // the mean key
-    for (int64_t j = 0; j < k.n; ++j) {
-        double term = w->ds[k.before + j] * (double)w->left.max[keys.first + j];
-        of_ds += term * term;
-    }
-    double shift = (double)a->scale * query->delta_error * (double)max_of(w->plain_sum, a->head_dim);
-    return shift * shift + 2 * u * u * of_ds;
+    return fabs((double)a->scale) * query->delta_error * (double)max_of(w->plain_sum, a->head_dim);
 }
 
 void query_chunk(void *context, int64_t chunk, int worker) {

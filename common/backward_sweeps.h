@@ -1,10 +1,10 @@
-// sweeps.h - the two halves of backward.c. Only it and they include this.
+// backward_sweeps.h - the two halves of backward.c. Only it and they include this.
 //
 // Each sweep writes only its own rows, so no sum is ever shared between threads: one goes over queries (LSE,
 // delta, dQ), one over keys (dK, dV), which works the probabilities out once more. They mirror each other: a
 // row of Q and one of dO meet all of K and V; a row of K and one of V meet all of Q and dO.
-#ifndef SWEEPS_H
-#define SWEEPS_H
+#ifndef BACKWARD_SWEEPS_H
+#define BACKWARD_SWEEPS_H
 
 #include "backward.h"
 #include "products.h"
@@ -66,10 +66,8 @@ static inline double lost(const struct attention *a, double magnitude, double d_
     return dtype_min_positive(a->dtype) / 2 * (1 + scale * (magnitude + 1 + a->head_dim * d_o));
 }
 
-// Rows add up `least` squared. A NaN among the inputs of a row is in the row itself, too: then there is
-// nothing to bound.
+// A NaN among the inputs of a row is in the row itself, too: then there is nothing to bound.
 static inline void finish(struct row_error *e) {
-    e->least = sqrt(e->least);
     if (!isfinite(e->scale + e->worst + e->sums + e->least)) *e = (struct row_error){0, 0, 0, 0};
 }
 

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "sweeps.h"
+#include "backward_sweeps.h"
 
 // The queries that see key j of its sequence; both numbered as in their tensors.
 static struct span seen_by(const struct attention *a, int64_t j) {
@@ -44,10 +44,10 @@ static enum dtype score_type(const struct attention *a, const struct query *at, 
     return at->score_type == DTYPE_FP32 ? DTYPE_FP32 : kept_type(a, fabs(score));
 }
 
-// Adds what one pair gives to the errors of dK and dV; i is the query's place in what is unpacked, `terms`
-// how many pairs there are.
+// Adds what one pair gives to the errors of dK and dV (`least` squared); i is the query's place in what is
+// unpacked, `terms` how many pairs there are.
 struct pair {
-    double score, p, dp, ds;
+    double score, p, dp;
 };
 static void add_pair(const struct attention *a, const struct scratch *w, const struct query *at,
                      struct pair pair, int64_t i, int64_t terms, struct row_error *k, struct row_error *v) {
@@ -60,15 +60,14 @@ static void add_pair(const struct attention *a, const struct scratch *w, const s
         growth(score_error(a, product, pair.score, score_type(a, at, pair.score)) + at->lse_error) + u;
     double of_p = pair.p * (share + u + (double)terms * 0x1p-24),
            of_ds = pair.p * share_of_ds(a, share, terms);
-    double of_delta = scale * pair.p * at->delta_error;
+    double of_delta = q_max * scale * pair.p * at->delta_error;
     v->scale += d_o_max * pair.p;
     v->worst += d_o_max * ((of_p < 1 ? of_p : 1) + dtype_min_positive(a->dtype) / 2);
     v->sums += d_o_max * pair.p * reach;
-    v->least += u * d_o_max * pair.p * u * d_o_max * pair.p;
     k->scale += q_max * scale * pair.p * (fabs(pair.dp) + fabs(at->delta));
     k->worst += q_max * (scale * magnitude * (of_ds < 2 ? of_ds : 2) + lost(a, magnitude, d_o));
     k->sums += q_max * scale * pair.p * magnitude * reach;
-    k->least += q_max * q_max * (of_delta * of_delta + 2 * u * u * pair.ds * pair.ds);
+    k->least += of_delta * of_delta;
 }
 
 // Adds what the queries of one head give to dK and dV of the key in w->x and w->y.
@@ -83,9 +82,8 @@ static void exact_key(const struct attention *a, struct scratch *w, const struct
     for (int64_t i = 0; i < q.n; ++i) {
         struct pair pair = {.score = (double)a->scale * s[i], .dp = ds[i]};
         pair.p = exp(pair.score - query[i].lse);
-        pair.ds = (double)a->scale * pair.p * (pair.dp - query[i].delta);
         add_pair(a, w, &query[i], pair, queries.first + i, q.n, &k, &v);
-        s[i] = pair.p, ds[i] = pair.ds;
+        s[i] = pair.p, ds[i] = (double)a->scale * pair.p * (pair.dp - query[i].delta);
     }
     k_facts->o = k, v_facts->o = v, k_facts->keys += q.n;
     weighted_double(ds, q.rows, a->head_dim, q.n, w->sum);
@@ -142,6 +140,7 @@ void key_chunk(void *context, int64_t chunk, int worker) {
         }
     }
     for (int64_t r = begin; r < end; ++r) {
+        k->facts[r].o.least = sqrt(k->facts[r].o.least);
         finish(&k->facts[r].o), finish(&v->facts[r].o);
         v->facts[r].keys = k->facts[r].keys;
     }
