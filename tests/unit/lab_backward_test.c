@@ -195,6 +195,17 @@ static void wrong_ones(void) {
     run("--kernel forward_wrong_o --kernel right", LAB_WRONG, "\"verdict\": \"right\"");
 }
 
+// Past the budget of the reference the gradients are examined on a sample, from O and LSE as the forward pass
+// left them; the last key is always in it.
+static void sampled_ones(void) {
+    run("--kernel right --kernel wrong_dk --batch 1 --heads 1 --seqlen 2800 --dim 8 --causal", LAB_WRONG,
+        "dK[batch 0, head 0, row 2799, column 7] is 10");
+    EXPECT_SAYS(last_report, "\"verdict\": \"right\"");
+    EXPECT(strstr(last_report, "\"rows\": 2800, \"rows_total\": 2800") != NULL);  // O
+    const char *dv = strstr(last_report, "\"dv\"");
+    EXPECT(dv && strncmp(strstr(dv, "\"rows\""), "\"rows\": 2800", 12) != 0);
+}
+
 static void unsteady_ones(void) {
     run("--kernel unsteady_dq", LAB_WRONG, "dQ differs from the first run on the same inputs");
     run("--kernel unsteady_dk", LAB_WRONG, "dK differs from the first run");
@@ -267,6 +278,7 @@ int main(int argc, char **argv) {
     empty_ones();
     wrong_ones();
     unsteady_ones();
+    sampled_ones();
     files(folder);
     // Kernels that nobody named: all run, some are wrong.
     run("", LAB_WRONG, "\"verdict\": \"right\"");
