@@ -127,6 +127,7 @@ lab_case(nan PROBE --seqlen 20 --inputs nan --dim 16)  # NaN in a key that is se
 lab_case(nan_causal PROBE --seqlen-q 10 --seqlen-k 70 --causal --inputs nan --dim 16)
 lab_case(nan_causal_whole_tiles PROBE --seqlen-q 10 --seqlen-k 64 --causal --inputs nan --dim 16)  # the NaN ends a whole tile
 lab_case(nan_q PROBE --seqlen 20 --inputs nan-q --dim 16)  # one row of o and lse is NaN
+lab_case(nan_q_causal PROBE --seqlen 20 --causal --inputs nan-q --dim 16)  # gradients of keys behind it are finite
 lab_case(nan_v PROBE --seqlen-q 10 --seqlen-k 66 --inputs nan-v --dim 16)  # one column of o is NaN, and lse is finite
 lab_case(nan_v_causal PROBE --seqlen 40 --causal --inputs nan-v --dim 8)  # in the lower half of the rows
 lab_case(uneven PROBE --seqlen-q 20 --seqlen-k 40 --inputs uneven --dim 16)  # a large head and a small one

@@ -84,7 +84,15 @@ static void leaves_word(struct attention a) {
 static void needs_word(struct attention a) {
     unsigned char word[200];
     to_host(word, a.workspace, sizeof word);
-    if (word[0] == 0x55 && word[99] == 0x55 && word[100] == 0xff) right_backward(a);
+    if (word[0] == 0x55 && word[99] == 0x55 && word[100] != 0x55) right_backward(a);
+}
+// Adds to what it finds in the workspace. Where that is NaN, it takes it for a NaN of the inputs and works
+// the sum out again.
+static void begins_nowhere(struct attention a) {
+    float begin;
+    to_host(&begin, a.workspace, sizeof begin);
+    right_backward(a);
+    if (!isnan(begin)) plant(a, TENSOR_DQ, 0x4900);
 }
 static size_t workspace_200(const struct attention *a) { return (void)a, 200; }
 
@@ -117,6 +125,7 @@ static const struct kernel kernels[] = {
     {"forward_unsteady", "", right_backward, NULL, ANY, unsteady_lse},
     {"needs_word", "", needs_word, workspace_200, ANY, leaves_word},
     {"no_word", "", needs_word, workspace_200, ANY, right},
+    {"begins_nowhere", "", begins_nowhere, workspace_200, UNORDERED, right},
     {"only_forward", "", right, NULL, ANY, NULL},
 };
 static struct lab lab = {.name = "lab_test00",
@@ -147,6 +156,7 @@ static void right_ones(void) {
     run("--kernel right --repeat 3", LAB_OK, "\"growth_bytes\": 0");
     EXPECT(launches == 10);
     run("--kernel needs_word --bench --repeat 1", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel begins_nowhere", LAB_WRONG, "is 10, expected");
     run("--kernel no_word", LAB_WRONG, "dQ[batch 0, head 0, row 0, column 0] was never written");
     run("--kernel only_forward --kernel right", LAB_OK, "\"ran\": true");
     run("--kernel only_forward", LAB_OK, "\"verdict\": \"right\"");
