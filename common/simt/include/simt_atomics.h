@@ -19,9 +19,11 @@
 #include "vector_types.h"
 
 // Must not be instrumented: to the checks an atomic is what atomic_access says, not a plain read and write.
-// clang instruments atomic operations in spite of no_sanitize, and has an attribute of its own against that.
+// clang instruments atomic operations in spite of no_sanitize, and has an attribute of its own against that;
+// but not where it inlines them into a function that has only no_sanitize.
 #if __has_attribute(disable_sanitizer_instrumentation)
-#define SIMT_ATOMIC_FN inline __attribute__((no_sanitize("thread"), disable_sanitizer_instrumentation))
+#define SIMT_ATOMIC_FN                                                                                       \
+    inline __attribute__((noinline, no_sanitize("thread"), disable_sanitizer_instrumentation))
 #else
 #define SIMT_ATOMIC_FN inline __attribute__((no_sanitize("thread")))
 #endif
