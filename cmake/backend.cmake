@@ -224,6 +224,8 @@ endfunction()
 function(add_lab lab)
   add_cuda_executable(${lab} ${lab}/${lab}.cu ${ARGN})
   target_link_libraries(${lab} PRIVATE lab_common)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ARCH")
+  set_target_properties(${lab} PROPERTIES LAB_ARCH "${arg_ARCH}")  # for its wrong kernels (tests/wrong)
   set_property(GLOBAL APPEND PROPERTY LABS ${lab})
 endfunction()
 

@@ -38,8 +38,8 @@ struct attention {
     // are; dq = dL/dQ like q, dk = dL/dK like k and dv = dL/dV like v. Elsewhere their data are null
     // pointers.
     struct tensor d_o, dq, dk, dv;
-    void *workspace;  // what the kernel's workspace function asked for (bytes), 256-byte aligned, filled with
-                      // NaN
+    void *workspace;  // what the kernel's workspace function asked for (bytes), 256-byte aligned, holding
+                      // anything
     int batch, heads, kv_heads;  // heads is a multiple of kv_heads (grouped-query attention)
     int seqlen_q, seqlen_k;
     int head_dim;

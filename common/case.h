@@ -22,6 +22,7 @@ struct device_case {
     struct buffer buffer[BUFFERS];
     struct attention on_device;
     double left;  // bytes of device memory for workspace
+    int runs;     // of the kernel at hand: how often case_begin was called for it
     int counted;  // 1: Nsight Compute, where the program runs under it, counts the launch
     void (*gradients_after)(struct attention a);  // the forward pass that problem.gradients were made after
     const struct device *device;
@@ -44,8 +45,10 @@ void case_upload(const struct device_case *c, int i);
 // would be an error. (Without queries, dK and dV of the keys are still to be set to 0.)
 int case_has_work(const struct device_case *c, const struct kernel *kernel);
 
-// What comes before a launch: results and workspace are filled with NaN. Before a backward pass the forward
-// pass then leaves O and LSE there, which are fetched.
+// What comes before a launch: results and workspace are filled with NaN, and in every other run the workspace
+// with numbers (bytes 0x40, in fp32 about 3): a sum that nobody began at 0 is wrong in one of two runs, even
+// if the kernel takes a NaN in it for one of the inputs' and works the sum out again. Before a backward pass
+// the forward pass then leaves O and LSE there, which are fetched.
 void case_begin(struct device_case *c, const struct kernel *kernel);
 
 // Runs the kernel's launch once and fetches its results: O and LSE, or dQ, dK and dV.

@@ -148,9 +148,11 @@ void buffer_free(struct buffer *buffer) {
     memset(buffer, 0, sizeof *buffer);
 }
 
-void buffer_poison(const struct buffer *buffer) {
+void buffer_poison(const struct buffer *buffer) { buffer_fill(buffer, 0xff); }
+
+void buffer_fill(const struct buffer *buffer, int byte) {
     if (buffer->bytes == 0) return;
-    CUDA_CHECK(cudaMemset(buffer->data, 0xff, buffer->bytes));
+    CUDA_CHECK(cudaMemset(buffer->data, byte, buffer->bytes));
 #ifdef SIMT_CPU
     simt_mark_unwritten(buffer->data, buffer->bytes);
 #endif

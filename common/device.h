@@ -46,6 +46,8 @@ int buffer_make(struct buffer *buffer, size_t bytes, const char *name, struct me
 void buffer_set_guards(const struct buffer *buffer);
 void buffer_free(struct buffer *buffer);
 void buffer_poison(const struct buffer *buffer);
+// The same with other bytes than 0xFF.
+void buffer_fill(const struct buffer *buffer, int byte);
 void buffer_upload(const struct buffer *buffer, const void *from);
 void buffer_download(const struct buffer *buffer, void *to);
 // 1 if both guard bands still hold what was put there; else 0 with a sentence: before or behind, how far.

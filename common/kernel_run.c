@@ -113,6 +113,7 @@ int kernel_prepare(struct device_case *c, const struct kernel *kernel, const str
     }
     if (obstacle != NO_OBSTACLE) result_refuse(result, obstacle, &what);
     c->on_device.workspace = c->buffer[BUFFER_WORKSPACE].data;
+    c->runs = 0;
     return obstacle == NO_OBSTACLE;
 }
 

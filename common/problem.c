@@ -182,7 +182,7 @@ struct comparison problem_comparison(const struct problem *p, enum output output
                            .expected_roundoff = p->o_roundoff,
                            .inputs_finite = p->inputs_finite,
                            .has_signal = r->has_signal};
-    if (output >= OUTPUT_DQ) c = compare_gradient(p, output - OUTPUT_DQ);
+    if (output >= OUTPUT_DQ) c = compare_gradient(p, (int)output - (int)OUTPUT_DQ);
     c.output = output, c.dtype = a->dtype, c.batch = a->batch, c.columns = a->head_dim;
     if (output == OUTPUT_LSE) {
         c.dtype = DTYPE_FP32, c.columns = 1, c.has_signal = 0;

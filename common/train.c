@@ -279,7 +279,9 @@ int train_run(const struct lab *lab, const struct options *o, const struct devic
     if (case_make(&c, o, device, why) != 0) return -1;
     report.shape = c.problem.host;
     report_print_configuration(stdout, &report);
-    int status = school_make(&school, lab, o) == 0 ? train_all(&school, lab, &c, why) : no_memory(why);
+    int made = school_make(&school, lab, o) == 0;
+    int status = made ? train_all(&school, lab, &c, why) : -1;
+    if (!made) no_memory(why);
     case_free(&c);
     if (status == 0) {
         printf("%d steps of gradient descent at a rate of %.2g; loss:\n", o->train, school.rate);

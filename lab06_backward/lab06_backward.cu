@@ -666,32 +666,26 @@ static __device__ void compute_part(const struct work *w, int first_key, int fir
     multiply_rows<T, D, STRIPS, PART>(v_strips, d_o_rows + part * D * 2, ds_reg);  // dP^T
 #pragma unroll
     for (int n = 0; n < PART / 16; n++) {
-        uint32_t left_reg[STRIPS][4];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             float2 lse = *(const float2 *)(lse_smem + n * 16 + e * 8);
-#pragma unroll
-            for (int s = 0; s < STRIPS; s++) probabilities(factor, lse, p_reg[s][2 * n + e]);
-        }
-#pragma unroll
-        for (int s = 0; s < STRIPS; s++) {
-            pack_operand<T>(&p_reg[s][2 * n], left_reg[s]);
-            if (p_smem) store_pairs(left_reg[s], row + s * STRIP, part + n * 16, p_smem);
-        }
-        multiply_columns<T, D, STRIPS, COLUMNS>(left_reg, d_o_rows + columns + (part + n * 16) * D * 2,
-                                                dv_reg);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
             float2 delta = *(const float2 *)(delta_smem + n * 16 + e * 8);
 #pragma unroll
-            for (int s = 0; s < STRIPS; s++) gradients(delta, p_reg[s][2 * n + e], ds_reg[s][2 * n + e]);
+            for (int s = 0; s < STRIPS; s++) {
+                probabilities(factor, lse, p_reg[s][2 * n + e]);
+                gradients(delta, p_reg[s][2 * n + e], ds_reg[s][2 * n + e]);
+            }
         }
+        uint32_t p_left[STRIPS][4], ds_left[STRIPS][4];
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) {
-            pack_operand<T>(&ds_reg[s][2 * n], left_reg[s]);
-            if (ds_smem) store_pairs(left_reg[s], row + s * STRIP, part + n * 16, ds_smem);
+            pack_operand<T>(&p_reg[s][2 * n], p_left[s]);
+            pack_operand<T>(&ds_reg[s][2 * n], ds_left[s]);
+            if (p_smem) store_pairs(p_left[s], row + s * STRIP, part + n * 16, p_smem);
+            if (ds_smem) store_pairs(ds_left[s], row + s * STRIP, part + n * 16, ds_smem);
         }
-        multiply_columns<T, D, STRIPS, COLUMNS>(left_reg, q_rows + columns + (part + n * 16) * D * 2, dk_reg);
+        multiply_columns<T, D, STRIPS, COLUMNS>(p_left, d_o_rows + columns + (part + n * 16) * D * 2, dv_reg);
+        multiply_columns<T, D, STRIPS, COLUMNS>(ds_left, q_rows + columns + (part + n * 16) * D * 2, dk_reg);
     }
 }
 
@@ -743,8 +737,8 @@ __global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>)
         for (int step = 0; step < 2; step++) find_queries(&a, &w, step, &queries_smem[step]);
     __syncthreads();  // they are written before anybody reads them
     load_queries<T, D>(&a, &w, &queries_smem[0], stages_smem);
-    if (threadIdx.x < 2 * QUERY_STEP)
-        statistics_smem[0][threadIdx.x] = load_statistic(&a, &queries_smem[0], scratch.delta);
+    float statistic = load_statistic(&a, &queries_smem[0], scratch.delta);
+    if (threadIdx.x < 2 * QUERY_STEP) statistics_smem[0][threadIdx.x] = statistic;
 
     int row = warp() / SHARE<D> * STRIPS * STRIP, side = warp() % SHARE<D>;
     uint32_t columns_at = side * COLUMNS * 2;  // of the warp, in bytes from the start of a row
@@ -765,6 +759,7 @@ __global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>)
         if (now->count == 0) break;
         if (threadIdx.x == 0) find_queries(&a, &w, step + 2, &queries_smem[(step + 2) % 4]);
         load_queries<T, D>(&a, &w, next, stages_smem + (step + 1) % 2 * STAGE_BYTES<D>);
+        statistic = load_statistic(&a, next, scratch.delta);  // on its way during the products
         uint32_t q_rows = shared_address(stages_smem + step % 2 * STAGE_BYTES<D>);
 #pragma unroll(STEP == SEPARATE ? 1 : 2)  // two copies need registers that SEPARATE does not have
         for (int part = 0; part < QUERY_STEP; part += PART * SHARE<D>)
@@ -772,9 +767,9 @@ __global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>)
                                q_rows, columns_at, statistics_smem[step % 2],
                                SHARE<D> == 2 ? p_smem : nullptr,
                                SHARE<D> == 2 || STEP != SEPARATE ? ds_smem : nullptr, dk_reg, dv_reg);
-        float statistic = load_statistic(&a, next, scratch.delta);  // on its way until the step's end
-        if (STEP != SEPARATE) wait_for_sum();                       // of the step before
-        __syncthreads();  // all of P and dS is there, and nobody still reads dq_smem
+        if (threadIdx.x < 2 * QUERY_STEP) statistics_smem[(step + 1) % 2][threadIdx.x] = statistic;
+        if (STEP != SEPARATE) wait_for_sum();  // of the step before
+        __syncthreads();                       // all of P and dS is there, and nobody still reads dq_smem
         if (SHARE<D> == 2) {
             int other = PART - side * PART;
             uint32_t pairs = row * QUERY_STEP * 2;
@@ -788,7 +783,6 @@ __global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>)
         }
         if (STEP != SEPARATE)
             compute_dq<T, D>(shared_address(ds_smem), shared_address(k_smem), now->count, columns, dq_smem);
-        if (threadIdx.x < 2 * QUERY_STEP) statistics_smem[(step + 1) % 2][threadIdx.x] = statistic;
     }
     if (STEP != SEPARATE) wait_for_sum();
     cp_async_wait_all();

@@ -7,7 +7,7 @@
 #                                          skipped where a kernel says that the GPU's memory is too small
 #
 # OPTIONS are a lab's own options, and say the whole shape; what they leave out is --batch 1 --heads 2 --dim 64 (and, without
-# --causal, --full). Only labs with the feature run a case with --window or --seqlens. PROBE marks
+# --causal, --full). Only labs with the feature run a case with --window or --seqlens, or with --inputs one-row. PROBE marks
 # the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault.
 # A new case is a line here and nothing else.
 
@@ -127,6 +127,7 @@ lab_case(nan PROBE --seqlen 20 --inputs nan --dim 16)  # NaN in a key that is se
 lab_case(nan_causal PROBE --seqlen-q 10 --seqlen-k 70 --causal --inputs nan --dim 16)
 lab_case(nan_causal_whole_tiles PROBE --seqlen-q 10 --seqlen-k 64 --causal --inputs nan --dim 16)  # the NaN ends a whole tile
 lab_case(nan_q PROBE --seqlen 20 --inputs nan-q --dim 16)  # one row of o and lse is NaN
+lab_case(nan_q_causal PROBE --seqlen 20 --causal --inputs nan-q --dim 16)  # gradients of keys behind it are finite
 lab_case(nan_v PROBE --seqlen-q 10 --seqlen-k 66 --inputs nan-v --dim 16)  # one column of o is NaN, and lse is finite
 lab_case(nan_v_causal PROBE --seqlen 40 --causal --inputs nan-v --dim 8)  # in the lower half of the rows
 lab_case(uneven PROBE --seqlen-q 20 --seqlen-k 40 --inputs uneven --dim 16)  # a large head and a small one
@@ -208,6 +209,11 @@ lab_case(packed_one_hot --seqlens 40,9,66 --causal --dim 64 --heads 1 --inputs o
 lab_case(packed_huge --seqlens 40,9,66 --dim 32 --heads 1 --inputs huge)
 lab_case(packed_nan PROBE --seqlens 40,9,20 --causal --dim 16 --inputs nan)  # the very last key's NaN reaches the very last row
 lab_case(packed_nan_v PROBE --seqlens 40,9,20 --dim 16 --inputs nan-v)  # and one in the last sequence that sequence alone
+
+# dO in one row: what other rows and keys that it does not see get is exactly 0.
+lab_case(one_row PROBE --seqlen 70 --heads 6 --kv-heads 3 --dim 24 --inputs one-row)
+lab_case(one_row_causal PROBE --seqlen-q 33 --seqlen-k 70 --heads 4 --kv-heads 2 --causal --inputs one-row)
+lab_case(one_row_packed PROBE --seqlens-q 9,0,33,5 --seqlens-k 20,3,40,0 --heads 2 --kv-heads 1 --dim 16 --causal --inputs one-row)
 
 # ---- gpu only ----------------------------------------------------------------------------------------------------------
 gpu_case(n1024 --seqlen 1024 --heads 4)

@@ -182,8 +182,9 @@ static void store_run(Worker &worker, const AsyncCopy &copy, const CopyRun &run)
         memcpy(run.global, from, run.valid);
         return;
     }
-    std::lock_guard<std::mutex> lock(additions);
+    // First, and not under the lock: where it finds a fault it leaves the block for good, and no one unlocks.
     touch_for_addition(worker, copy.place, copy.what, run.global, run.valid);
+    std::lock_guard<std::mutex> lock(additions);
     if (copy.kind == CopyKind::add_f32) add_elements<float>(run.global, from, run.valid);
     if (copy.kind == CopyKind::add_f16) add_elements<__half>(run.global, from, run.valid);
     if (copy.kind == CopyKind::add_bf16) add_elements<__nv_bfloat16>(run.global, from, run.valid);

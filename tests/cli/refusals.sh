@@ -30,6 +30,8 @@ done
 for option in --heads --kv-heads --dim; do refuse "$option|head" "$option" 0; done
 for value in '' abc 1x nan inf; do refuse '--scale' --scale "$value"; done
 for value in '' abc -1 1.5; do refuse '--seed' --seed "$value"; done
+for value in '' abc 0 -1 1.5; do refuse '--train' --train "$value"; done
+refuse 'leave out --bench' --train 5 --bench
 for option in --dtype --layout --inputs --seed --scale --load --save --kernel --json; do refuse "$option" "$option"; done
 
 # Names that nobody knows.

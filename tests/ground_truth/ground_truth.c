@@ -3,11 +3,13 @@
 //
 //     ground_truth [the options of a lab that say what the case is] --save FOLDER
 //
-// FOLDER gets q k v (float16; float32 for bf16), o and lse (float64, the reference in double): see
-// common/problem.h. It is made, together with the folders above it. No kernel runs here, so no device is
-// needed. Exit 0, or 2 with one sentence.
+// FOLDER gets q k v (float16; float32 for bf16), o and lse (float64, the reference in double), and but for
+// 8-bit types, in which no one computes gradients, do, dq dk and dv: see common/problem.h. It is made,
+// together with the folders above it. No kernel runs here, so no device is needed. Exit 0, or 2 with one
+// sentence.
 #define _DEFAULT_SOURCE
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -46,10 +48,13 @@ int main(int argc, char **argv) {
         return LAB_OK;
     }
     if (!options.save) return refuse("--save is missing: the folder to write to.");
-    if (options.bench || options.profile || options.sanitize || options.sweep || options.json)
-        return refuse("No kernel runs here: leave out --bench, --profile, --sanitize, --sweep and --json.");
+    if (options.bench || options.profile || options.sanitize || options.sweep || options.train ||
+        options.json)
+        return refuse(
+            "No kernel runs here: leave out --bench, --profile, --sanitize, --sweep, --train and --json.");
 
     struct problem problem;
+    options.backward = dtype_bytes(options.dtype) > 1;
     if (problem_make(&options, &problem, &why) != 0) return refuse(why.text);
     int status = problem_reference(&options, &problem, &why);
     if (status == 0 && problem.rows.count != problem.rows.total) {
@@ -58,10 +63,12 @@ int main(int argc, char **argv) {
                       "and checks a "
                       "sample of rows.");
     }
+    if (status == 0 && options.backward) status = problem_gradients(&options, &problem, INFINITY, &why);
     if (status == 0) {
         make_parents(options.save);
         status = problem_save(&problem, options.save, &why);
     }
+    if (status == 0) status = problem_save_gradients(&problem, options.save, &why);
     problem_free(&problem);
     return status == 0 ? LAB_OK : refuse(why.text);
 }

@@ -213,6 +213,8 @@ called '^cmake --preset debug'
 expect 0 '^  lab +kernel +what it adds +max err +verdict +ms +TFLOP/s +x first$' run
 expect 0 '^  lab01_naive +online +softmax in one pass +- +wrong +2 +150.0 +1.50$' run
 expect 0 '^  lab01_naive +safe +softmax in "three" passes, each row 3× +2.44e-04 +right +3 +100.5 +1.00$' run
+# of a backward pass the worst of all outputs, and its time beside other backward passes
+expect 0 '^  lab01_naive +fused +gradients +1.50e-03 +right +8 +300.0 +1.00$' run
 lab_exit=1
 expect 1 'FAILED: lab01_naive \(exit code 1\) lab02_online_softmax' run
 lab_exit=77

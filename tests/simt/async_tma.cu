@@ -98,6 +98,22 @@ template <store_bug bug> __global__ void store_boxes(const __grid_constant__ CUt
 }
 constexpr int store_write = LINE_OF(12), store_issue = LINE_OF(8);
 
+enum sum_bug { sum_right, sum_unwritten, sum_outside };
+
+// Each block adds to the same numbers.
+template <sum_bug bug> __global__ void add_up(float *out) {
+    __shared__ __align__(128) float tile[box_floats];
+    for (int i = (int)threadIdx.x; i < box_floats; i += 64)
+        tile[i] = (float)i;
+    fence_proxy_async();
+    __syncthreads();  // the tile is whole
+    if (threadIdx.x > 0) return;
+    bulk_reduce_add_f32(out + (bug == sum_outside ? tiles * box_floats - 4 : 0), shared_address(tile), box_bytes);
+    bulk_commit();
+    bulk_wait<0>();
+}
+constexpr int sum_issue = LINE_OF(4);
+
 enum ring_bug {
     ring_right, released_early, released_by_lane, released_by_one, full_not_waited, full_parity, full_stays,
     empty_not_waited, empty_parity, empty_stays, announced_once
@@ -146,6 +162,7 @@ constexpr int empty_wait = LINE_OF(17), ring_announce = LINE_OF(14), ring_load =
 constexpr int full_wait = LINE_OF(11), ring_read = LINE_OF(8), ring_release = LINE_OF(6);
 // clang-format on
 
+constexpr int blocks = 8;  // that add to the same numbers
 static CUtensorMap in_map, out_map;
 static float *in, *out;
 
@@ -223,6 +240,32 @@ static void check_stores() {
                               {{"the block ends while the TMA store issued at", store_issue, 0}});
 }
 
+template <sum_bug bug> static void check_sum(const char *name, std::initializer_list<symptom> symptoms) {
+    planted(
+        name,
+        [] {
+            CHECK(cudaMemset(out, 0, box_bytes) == cudaSuccess);
+            if (bug == sum_unwritten) simt_mark_unwritten(out, box_bytes);
+            add_up<bug><<<blocks, 64>>>(out);
+        },
+        symptoms);
+}
+
+// Of several blocks, whatever becomes of the first: the others must not wait for it.
+static void check_sums() {
+    silent(
+        "sum",
+        [] {
+            CHECK(cudaMemset(out, 0, box_bytes) == cudaSuccess);
+            add_up<sum_right><<<blocks, 64>>>(out);
+        },
+        out, box_floats, [](int i) { return blocks * i; });
+    check_sum<sum_unwritten>("sum of nothing",
+                             {{"unwritten memory: bulk reduction, read of 16 bytes", sum_issue, 0}});
+    check_sum<sum_outside>("sum past the end",
+                           {{"out of bounds: bulk reduction, read of 16 bytes", sum_issue, 0}});
+}
+
 template <ring_bug bug> static void check_ring(const char *name, std::initializer_list<symptom> symptoms) {
     planted(
         name, [] { ring<bug, false><<<1, 96>>>(in_map, out); }, symptoms);
@@ -273,6 +316,7 @@ int main(int argc, char **) {
     simt_set_sanitizing(1);
     check_loads();
     check_stores();
+    check_sums();
     check_rings();
     return check_done();
 }

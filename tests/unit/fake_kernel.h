@@ -8,7 +8,8 @@
 
 #include "unit.h"
 
-static int launches;  // of right and right_backward since run began
+static int launches;              // of right and right_backward since run_lab began
+static char last_report[100000];  // what run_lab read
 
 static void to_host(void *host, const void *device, size_t bytes) {
     if (bytes) CUDA_CHECK(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
@@ -86,7 +87,7 @@ static inline void right_backward(struct attention a) {
 // Runs lab_main on this command line, with a report in `json`, in which `says` must stand. (No report, if
 // that is null.)
 static inline void run_lab(const struct lab *lab, char *json, const char *line, int code, const char *says) {
-    static char copy[1024], text[100000], program[] = "lab_test", option[] = "--json";
+    static char copy[1024], program[] = "lab_test", option[] = "--json";
     char *argv[32] = {program, option, json};
     int argc = json ? 3 : 1;
     if (json) remove(json);
@@ -98,9 +99,9 @@ static inline void run_lab(const struct lab *lab, char *json, const char *line, 
     if (got != code) printf("  that was: %s, exit code %d\n", line, got);
     if (!json || !says) return;
     FILE *file = fopen(json, "r");
-    text[file ? fread(text, 1, sizeof text - 1, file) : 0] = '\0';
+    last_report[file ? fread(last_report, 1, sizeof last_report - 1, file) : 0] = '\0';
     if (file) fclose(file);
-    EXPECT_SAYS(text, says);
+    EXPECT_SAYS(last_report, says);
 }
 
 #endif

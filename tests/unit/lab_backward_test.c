@@ -84,7 +84,15 @@ static void leaves_word(struct attention a) {
 static void needs_word(struct attention a) {
     unsigned char word[200];
     to_host(word, a.workspace, sizeof word);
-    if (word[0] == 0x55 && word[99] == 0x55 && word[100] == 0xff) right_backward(a);
+    if (word[0] == 0x55 && word[99] == 0x55 && word[100] != 0x55) right_backward(a);
+}
+// Adds to what it finds in the workspace. Where that is NaN, it takes it for a NaN of the inputs and works
+// the sum out again.
+static void begins_nowhere(struct attention a) {
+    float begin;
+    to_host(&begin, a.workspace, sizeof begin);
+    right_backward(a);
+    if (!isnan(begin)) plant(a, TENSOR_DQ, 0x4900);
 }
 static size_t workspace_200(const struct attention *a) { return (void)a, 200; }
 
@@ -117,6 +125,7 @@ static const struct kernel kernels[] = {
     {"forward_unsteady", "", right_backward, NULL, ANY, unsteady_lse},
     {"needs_word", "", needs_word, workspace_200, ANY, leaves_word},
     {"no_word", "", needs_word, workspace_200, ANY, right},
+    {"begins_nowhere", "", begins_nowhere, workspace_200, UNORDERED, right},
     {"only_forward", "", right, NULL, ANY, NULL},
 };
 static struct lab lab = {.name = "lab_test00",
@@ -147,6 +156,7 @@ static void right_ones(void) {
     run("--kernel right --repeat 3", LAB_OK, "\"growth_bytes\": 0");
     EXPECT(launches == 10);
     run("--kernel needs_word --bench --repeat 1", LAB_OK, "\"verdict\": \"right\"");
+    run("--kernel begins_nowhere", LAB_WRONG, "is 10, expected");
     run("--kernel no_word", LAB_WRONG, "dQ[batch 0, head 0, row 0, column 0] was never written");
     run("--kernel only_forward --kernel right", LAB_OK, "\"ran\": true");
     run("--kernel only_forward", LAB_OK, "\"verdict\": \"right\"");
@@ -193,6 +203,17 @@ static void wrong_ones(void) {
     run("--kernel forward_past_lse", LAB_WRONG, "its forward pass: it wrote 0 bytes past the end of LSE");
     run("--kernel forward_changes_k", LAB_WRONG, "its forward pass: it changed K");
     run("--kernel forward_wrong_o --kernel right", LAB_WRONG, "\"verdict\": \"right\"");
+}
+
+// Past the budget of the reference the gradients are examined on a sample, from O and LSE as the forward pass
+// left them; the last key is always in it.
+static void sampled_ones(void) {
+    run("--kernel right --kernel wrong_dk --batch 1 --heads 1 --seqlen 2800 --dim 8 --causal", LAB_WRONG,
+        "dK[batch 0, head 0, row 2799, column 7] is 10");
+    EXPECT_SAYS(last_report, "\"verdict\": \"right\"");
+    EXPECT(strstr(last_report, "\"rows\": 2800, \"rows_total\": 2800") != NULL);  // O
+    const char *dv = strstr(last_report, "\"dv\"");
+    EXPECT(dv && strncmp(strstr(dv, "\"rows\""), "\"rows\": 2800", 12) != 0);
 }
 
 static void unsteady_ones(void) {
@@ -267,6 +288,7 @@ int main(int argc, char **argv) {
     empty_ones();
     wrong_ones();
     unsteady_ones();
+    sampled_ones();
     files(folder);
     // Kernels that nobody named: all run, some are wrong.
     run("", LAB_WRONG, "\"verdict\": \"right\"");

@@ -82,9 +82,9 @@ static void needs_workspace(struct attention a) {
     unsigned char bytes[1000];
     to_host(bytes, a.workspace, sizeof bytes);
     for (int i = 0; i < 1000; ++i)
-        if (bytes[i] != 0xff) return;  // not poisoned: leaves O unwritten
+        if (bytes[i] != (launches % 2 ? 0x40 : 0xff)) return;  // not poisoned: leaves O unwritten
     if ((uintptr_t)a.workspace % 256 == 0) right(a);
-    CUDA_CHECK(cudaMemset(a.workspace, 0, sizeof bytes));  // the second run must find it poisoned again
+    CUDA_CHECK(cudaMemset(a.workspace, 0, sizeof bytes));  // the second run must find it filled again
 }
 static size_t workspace_1000(const struct attention *a) { return (void)a, 1000; }
 static size_t workspace_of_scores(const struct attention *a) {

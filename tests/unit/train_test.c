@@ -21,7 +21,7 @@ static int linear_pass(struct learner *r, void *context, double *loss) {
     return 0;
 }
 
-enum { TOKENS = 5, DIM = 3, VALUES = TOKENS * DIM };
+enum { TOKENS = 5, DIM = 3, VALUES = TOKENS * DIM, OF_V = 2 * DIM * DIM, WEIGHTS = 3 * DIM * DIM };
 static float memory[TENSOR_DO + 1][VALUES];
 static double output[VALUES];
 static struct layer layer;
@@ -68,15 +68,15 @@ static void arithmetic(void) {
         .heads = 1, .kv_heads = 1, .seqlen_q = TOKENS, .head_dim = DIM, .seed = 3};
     struct learner r, other;
     double curve[101];
-    EXPECT(layer_make(&layer, &options) == 0 && layer.weights == 3 * DIM * DIM);
+    EXPECT(layer_make(&layer, &options) == 0 && layer.weights == WEIGHTS);
     EXPECT(layer.x[4] == inputs_normal(3, 4, 0, 0, 1, 1));
     begin(&r, 1);
     begin(&other, 2);
     EXPECT(memcmp(r.weights, other.weights, 8 * (size_t)layer.weights) != 0);
     // The slope is that of half the sum of squares, so half the outputs times that of the loss.
-    double before = loss_at(&r), h = 1e-3, slope[3 * DIM * DIM];
+    double before = loss_at(&r), h = 1e-3, slope[WEIGHTS];
     memcpy(slope, r.slope, sizeof slope);
-    for (int i = 0; i < 3 * DIM * DIM; ++i) {
+    for (int i = 0; i < WEIGHTS; ++i) {
         double weight = r.weights[i];
         r.weights[i] = weight + h;
         double above = loss_at(&r);
@@ -121,10 +121,10 @@ static void mirrors(void) {
     }
     EXPECT_NEAR(squares, before, 1e-12);
     EXPECT(differ > 0.1 && fabs(r.weights[0] - other.weights[0]) > 1e-3);
-    EXPECT(fabs(r.weights[DIM * DIM * 2] - other.weights[DIM * DIM * 2]) > 1e-3);
+    EXPECT(fabs(r.weights[OF_V] - other.weights[OF_V]) > 1e-3);
     learner_mirror(&r, 1);
     for (int i = 0; i < VALUES; ++i) EXPECT_NEAR(r.target[i], other.target[i], 1e-12);
-    for (int i = 0; i < 3 * DIM * DIM; ++i) EXPECT_NEAR(r.weights[i], other.weights[i], 1e-12);
+    for (int i = 0; i < WEIGHTS; ++i) EXPECT_NEAR(r.weights[i], other.weights[i], 1e-12);
     learner_free(&r);
     learner_free(&other);
     layer_free(&layer);

@@ -1,4 +1,5 @@
-// mutate.c - makes a wrong kernel: copies a lab's source with one line replaced, as wrong.txt says.
+// mutate.c - makes a wrong kernel: copies a lab's source with one line replaced, as wrong.txt says, and with
+// the kernels that the entry is not about left out of the lab's table, so that they need not be compiled.
 //
 //     mutate WRONG.TXT NAME ROOT OUT.cu
 //
@@ -20,7 +21,12 @@ struct entry {
     char with[LINE_MAX_BYTES];  // what takes its place
     char in[LINE_MAX_BYTES];    // if not empty: look only between the line that begins like this and the next
                                 // "}"
+    char kernel[LINE_MAX_BYTES];  // if not empty: the one kernel to keep
 };
+
+// Where a lab's table of kernels begins; it ends at the next "}" in the first column. A kernel's part of it
+// begins with {"NAME".
+static const char table_begins[] = "static const struct kernel kernels[] = {";
 
 __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...) {
     va_list args;
@@ -62,16 +68,23 @@ static struct entry read_entry(const char *path, const char *name) {
             here = strcmp(value, name) == 0;
             found += here;
         } else if (here) {
-            // "only", "kernel" and "says" are for CMakeLists.txt and the runner.
+            // The other keys are for CMakeLists.txt and the runner.
             if (!take(line, "file", entry.file) && !take(line, "find", entry.find) &&
-                !take(line, "with", entry.with))
-                take(line, "in", entry.in);
+                !take(line, "with", entry.with) && !take(line, "in", entry.in))
+                take(line, "kernel", entry.kernel);
         }
     }
     fclose(file);
     if (found != 1) refuse("%s has %d entries named %s, not one", path, found, name);
     if (!entry.file[0] || !entry.find[0]) refuse("entry %s of %s lacks a file or find line", name, path);
     return entry;
+}
+
+// Whether code, a line of the table of kernels, begins the part of a kernel, and of that one.
+static int begins_kernel(const char *code) { return strncmp(code, "{\"", 2) == 0; }
+static int begins_kernel_named(const char *code, const char *name) {
+    size_t length = strlen(name);
+    return begins_kernel(code) && strncmp(code + 2, name, length) == 0 && code[2 + length] == '"';
 }
 
 // Writes text into a C string literal.
@@ -94,6 +107,40 @@ static int write_refusal(const char *path, const char *file, const char *reason,
     return fclose(out);
 }
 
+// What was seen of an entry on the way through its file.
+struct seen {
+    int places, matches;  // lines that begin like entry.in, lines to replace
+    int tables, kept;     // tables of kernels, and kernels of them that are not left out
+};
+
+static struct seen copy_lab(FILE *in, const char *path, const struct entry *entry, FILE *out) {
+    char line[LINE_MAX_BYTES];
+    struct seen seen = {0, 0, 0, 0};
+    int looking = !entry->in[0], in_table = 0, left_out = 0;
+    while (read_line(in, path, line)) {
+        if (entry->in[0] && strncmp(line, entry->in, strlen(entry->in)) == 0) looking = 1, seen.places++;
+        if (entry->in[0] && line[0] == '}') looking = 0;
+        const char *code = without_indentation(line);
+        if (strcmp(line, table_begins) == 0) {
+            in_table = 1, seen.tables++;
+        } else if (in_table && line[0] == '}') {
+            in_table = left_out = 0;
+        } else if (in_table && entry->kernel[0] && begins_kernel(code)) {
+            left_out = !begins_kernel_named(code, entry->kernel);
+            seen.kept += !left_out;
+        }
+        if (left_out) {
+            fputc('\n', out);  // the lines below keep their numbers
+        } else if (looking && strcmp(code, entry->find) == 0) {
+            fprintf(out, "%.*s%s\n", (int)(code - line), line, entry->with);
+            seen.matches++;
+        } else {
+            fprintf(out, "%s\n", line);
+        }
+    }
+    return seen;
+}
+
 int main(int argc, char **argv) {
     if (argc != 5) refuse("usage: mutate WRONG.TXT NAME ROOT OUT.cu");
     struct entry entry = read_entry(argv[1], argv[2]);
@@ -105,30 +152,21 @@ int main(int argc, char **argv) {
     if (!in) refuse("cannot read %s, named by entry %s", path, argv[2]);
     FILE *out = fopen(argv[4], "w");
     if (!out) refuse("cannot write %s", argv[4]);
-
-    char line[LINE_MAX_BYTES];
-    int matches = 0, looking = !entry.in[0], places = 0;
-    while (read_line(in, path, line)) {
-        if (entry.in[0] && strncmp(line, entry.in, strlen(entry.in)) == 0) looking = 1, places++;
-        if (entry.in[0] && line[0] == '}') looking = 0;
-        const char *code = without_indentation(line);
-        if (looking && strcmp(code, entry.find) == 0) {
-            fprintf(out, "%.*s%s\n", (int)(code - line), line, entry.with);
-            matches++;
-        } else {
-            fprintf(out, "%s\n", line);
-        }
-    }
+    struct seen seen = copy_lab(in, path, &entry, out);
     fclose(in);
     int failed = fclose(out) != 0;
-    if (!failed && entry.in[0] && places != 1)
-        failed = write_refusal(argv[4], entry.file,
-                               places ? "has several lines that begin" : "no longer has a line that begins",
-                               entry.in) != 0;
-    else if (!failed && matches != 1)
-        failed = write_refusal(argv[4], entry.file,
-                               matches ? "has more than once the line" : "no longer has the line",
-                               entry.find) != 0;
+
+    const char *reason = NULL, *quoted = entry.find;
+    if (entry.in[0] && seen.places != 1) {
+        reason = seen.places ? "has several lines that begin" : "no longer has a line that begins";
+        quoted = entry.in;
+    } else if (seen.matches != 1) {
+        reason = seen.matches ? "has more than once the line" : "no longer has the line";
+    } else if (seen.tables && entry.kernel[0] && seen.kept != 1) {
+        reason = "no longer has the kernel";
+        quoted = entry.kernel;
+    }
+    if (!failed && reason) failed = write_refusal(argv[4], entry.file, reason, quoted) != 0;
     if (!failed) return 0;
     remove(argv[4]);
     refuse("cannot write %s", argv[4]);

@@ -1,18 +1,19 @@
 #!/bin/sh
 # run_wrong.sh - runs a wrong kernel over the probe cases and demands that it is found out.
 #
-#     run_wrong.sh CASES TRUTH KERNEL WORDS LAB [ARGUMENT...]
+#     run_wrong.sh CASES TRUTH ENOUGH KERNEL WORDS LAB [ARGUMENT...]
 #
 # CASES: a file with a line "name options..." for each case. TRUTH: the folder with a folder for each case. WORDS: an
-# extended regular expression that the verdict of at least one failing case must match. It stops at the third case that
-# finds the kernel out. Passes (exit 0) only if
+# extended regular expression that the verdict of at least one failing case must match. It stops when ENOUGH cases have
+# found the kernel out. Passes (exit 0) only if
 #   - at least one case fails: exit 1, and says WORDS;
 #   - every case exits 0 or 1: a crash, a usage error or a skip is not a verdict;
 #   - at least one case was run.
-# A program that exits 3 is no wrong kernel but mutate's explanation why there is none, and fails the test with it.
+# A program that exits 3 is no wrong kernel but mutate's explanation why there is none, and fails the test with it. One that
+# exits 77 on its first case is not for this GPU, or there is none: then it is skipped (exit 77).
 set -u
-cases=$1 truth=$2 kernel=$3 words=$4
-shift 4
+cases=$1 truth=$2 enough=$3 kernel=$4 words=$5
+shift 5
 
 run=0 caught='' found=0 uncaught=0 complaints=0
 while read -r name options; do
@@ -27,7 +28,7 @@ while read -r name options; do
         if printf '%s\n' "$said" | grep -Eq -e "$words"; then
             caught="$caught $name"
             found=$((found + 1))
-            [ "$found" -lt 3 ] || break
+            [ "$found" -lt "$enough" ] || break
         else
             other="$said"
         fi
@@ -35,6 +36,14 @@ while read -r name options; do
     3)
         printf '%s\n' "$said"
         exit 1
+        ;;
+    77)
+        if [ "$run" -eq 1 ]; then
+            printf '%s\n' "$said"
+            exit 77
+        fi
+        complaints=$((complaints + 1))
+        printf 'case %s: skipped, and %s before it were not\n' "$name" "$((run - 1))"
         ;;
     *)
         complaints=$((complaints + 1))

@@ -19,6 +19,13 @@ void first() {
 void second() {
     twice += x;
 }
+static const struct kernel kernels[] = {
+    {"slow", "the first", launch_slow, nullptr,
+     ANY},
+    {"slower", "the second", launch_slower, nullptr, ANY},
+    {"fast", "the third", launch_fast, nullptr, ANY},
+};
+void third_of_them() {}
 CODE
 cat >"$dir/wrong.txt" <<'TABLE'
 wrong good
@@ -48,6 +55,24 @@ in     void third(
 find   twice += x;
 with   twice -= x;
 
+wrong one_kernel
+file   lab.cu
+kernel slow
+find   sum += x;
+with   sum -= x;
+
+wrong in_a_kernel_left_out
+file   lab.cu
+kernel fast
+find   {"slow", "the first", launch_slow, nullptr,
+with   {"slow", "the first", launch_fast, nullptr,
+
+wrong no_such_kernel
+file   lab.cu
+kernel slo
+find   sum += x;
+with   sum -= x;
+
 wrong no_file
 file   gone.cu
 find   x
@@ -70,6 +95,12 @@ if [ "$(sed -n 3p "$dir/one.cu")" != "    twice += x;" ] || [ "$(sed -n 6p "$dir
     echo "mutate replaced a line outside the function that it was told"
     failures=$((failures + 1))
 fi
+check 0 - - "$mutate" "$dir/wrong.txt" one_kernel "$dir" "$dir/kernel.cu"
+if [ "$(grep -c '"s[a-z]*"\|ANY}\|"fast"' "$dir/kernel.cu")" != 2 ] || [ "$(sed -n '10p' "$dir/kernel.cu")" != "     ANY}," ] ||
+    [ "$(wc -l <"$dir/kernel.cu")" != "$(wc -l <"$dir/lab.cu")" ] || ! tail -n 1 "$dir/kernel.cu" | grep -q third_of_them; then
+    echo "mutate did not leave out the other kernels, or left out more"
+    failures=$((failures + 1))
+fi
 # explains NAME WORDS: the entry becomes a program that says WORDS and exits 3.
 explains() {
     check 0 - - "$mutate" "$dir/wrong.txt" "$1" "$dir" "$dir/why.cu"
@@ -80,6 +111,8 @@ explains() {
 }
 explains gone 'no longer has the line \"sum += y;\"'
 explains doubled 'has more than once the line \"twice += x;\"'
+explains in_a_kernel_left_out 'no longer has the line \"{\"slow\", '
+explains no_such_kernel 'no longer has the kernel \"slo\"'
 explains no_such_place 'no longer has a line that begins \"void third(\"'
 check 2 - 'cannot read .*gone.cu' "$mutate" "$dir/wrong.txt" no_file "$dir" "$dir/out.cu"
 check 2 - '2 entries named same_name' "$mutate" "$dir/wrong.txt" same_name "$dir" "$dir/out.cu"
@@ -95,7 +128,7 @@ case $1 in
 right) ;;
 wrong) echo "FAIL: max err 0.3 > bound 0.001"; exit 1 ;;
 refuse) echo "unknown option" >&2; exit 2 ;;
-skip) exit 77 ;;
+skip) echo "nothing here can run it"; exit 77 ;;
 crash) kill -SEGV $$ ;;
 no_mutant) echo "this wrong kernel cannot be made"; exit 3 ;;
 esac
@@ -104,17 +137,19 @@ run() {
     code=$1 says=$2
     shift 2
     for behaviour; do echo "case_$behaviour $behaviour"; done >"$dir/cases"
-    check "$code" "$says" - "$runner" "$dir/cases" "$dir" kernel 'max err' sh "$dir/lab.sh"
+    check "$code" "$says" - "$runner" "$dir/cases" "$dir" 2 kernel 'max err' sh "$dir/lab.sh"
 }
 run 0 'found out by case_wrong' right wrong right
 run 1 'was not found out' right right
 run 1 'exit 2 is neither' wrong refuse
-run 1 'exit 77 is neither' wrong skip
+run 1 'case case_skip: skipped, and 1 before' wrong skip
+run 77 '^nothing here can run it$' skip wrong
+run 0 'found out by case_wrong case_wrong .2 cases run' wrong wrong crash
 run 1 'exit 139 is neither' wrong crash
 run 1 '^this wrong kernel cannot be made$' no_mutant
 run 1 '^this wrong kernel cannot be made$' wrong no_mutant
 run 1 'no case was run'
 echo 'case_wrong wrong' >"$dir/cases"
-check 1 'none failed it saying "NaN"' - "$runner" "$dir/cases" "$dir" kernel NaN sh "$dir/lab.sh"
+check 1 'none failed it saying "NaN"' - "$runner" "$dir/cases" "$dir" 2 kernel NaN sh "$dir/lab.sh"
 
 [ "$failures" -eq 0 ]
