@@ -90,8 +90,9 @@ enum obstacle preflight_kernel(const struct lab *lab, const struct kernel *kerne
     fail(
         what,
         "%s of workspace at this shape, %s of device memory are free; choose a smaller --seqlen, or a kernel "
-        "that needs less (lab02_online_softmax --kernel fused keeps no N x N matrix)",
-        bytes_text(workspace, need), bytes_text(left, have));
+        "that needs less (%s keeps no N x N matrix)",
+        bytes_text(workspace, need), bytes_text(left, have),
+        kernel->forward ? "lab06_backward --kernel separate" : "lab02_online_softmax --kernel fused");
     return TOO_LARGE;
 }
 
@@ -103,8 +104,9 @@ enum obstacle preflight_scores(const struct kernel *kernel, const struct attenti
         fail(what, "a score of %.3g (but up to %g); choose a smaller --scale", largest_score, limit);
         return NOT_SUPPORTED;
     }
-    if (largest_score <= dtype_max_finite(a->dtype) || query_count(a) == 0 || a->seqlen_k == 0 ||
-        a->seqlen_k > INT_MAX - more)
+    // (A backward pass that keeps matrices keeps P and dP.)
+    if (kernel->forward || largest_score <= dtype_max_finite(a->dtype) || query_count(a) == 0 ||
+        a->seqlen_k == 0 || a->seqlen_k > INT_MAX - more)
         return NO_OBSTACLE;
     // Scratch memory that grows with the keys by a number for each query holds S.
     struct attention longer = *a;
