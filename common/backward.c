@@ -30,8 +30,8 @@ static int scratch_make(const struct attention *a, int64_t tokens, struct scratc
     return 0;
 }
 
-static double query_total(const struct attention *a) { return (double)a->batch * a->heads * a->seqlen_q; }
-static double key_total(const struct attention *a) { return (double)a->batch * a->kv_heads * a->seqlen_k; }
+static double query_total(const struct attention *a) { return (double)query_count(a); }
+static double key_total(const struct attention *a) { return (double)key_count(a); }
 
 // How many rows of dQ, and how many of dK and dV, the budget allows; infinity: all.
 struct plan {
@@ -86,7 +86,7 @@ int gradients_make(const struct attention *a, double budget, struct gradient out
     memset(out, 0, GRADIENTS * sizeof *out);
     struct plan p = plan(a, budget);
     struct sweep f = {.a = a, .out = out};
-    int64_t queries = query_count(a), keys = (int64_t)a->batch * a->kv_heads * a->seqlen_k;
+    int64_t queries = query_count(a), keys = key_count(a);
     int status = rows_sample(queries, a->seqlen_q, p.queries, &out[GRADIENT_Q].rows);
     for (int i = GRADIENT_K; i <= GRADIENT_V && status == 0; ++i)
         status = rows_sample(keys, a->seqlen_k, p.keys, &out[i].rows);

@@ -73,7 +73,7 @@ void case_fetch(struct device_case *c, const struct kernel *kernel) {
 
 int case_has_work(const struct device_case *c, const struct kernel *kernel) {
     const struct attention *a = &c->on_device;
-    return query_count(a) > 0 || (kernel->forward && (int64_t)a->batch * a->kv_heads * a->seqlen_k > 0);
+    return query_count(a) > 0 || (kernel->forward && key_count(a) > 0);
 }
 
 static void finish(void) {

@@ -9,8 +9,7 @@
 // The same training is run
 //   - with exact gradients, in double from Q, K, V and dO in fp32: the reference;
 //   - with the plain implementation (reference.h, backward.h), which rounds these and all that it stores to
-//   the
-//     storage type. Three times, in bases of head_dim that are mirrored in different directions. In exact
+//     the storage type. Three times, in bases of head_dim that are mirrored in different directions. In exact
 //     arithmetic that changes nothing, so that what it changes is by what accident roundings fell;
 //   - with each kernel, from Q, K, V and dO in the storage type.
 // A kernel is right if its loss falls, and is at no step farther from the reference's, in proportion to that,

@@ -40,19 +40,16 @@ static __device__ int lane() { return threadIdx.x % WARP; }
 static __device__ int lane_row() { return lane() / 4; }
 static __device__ int lane_column() { return lane() % 4 * 2; }
 
+// ---- kernels in which a warp has a row ----
+
+constexpr int ROW_THREADS = 256;
+static __device__ int64_t row_of_warp() { return ((int64_t)blockIdx.x * ROW_THREADS + threadIdx.x) / WARP; }
+static unsigned row_blocks(int64_t rows) { return lab_blocks(rows, ROW_THREADS / WARP); }
+
 // ---- the workspace: fp32 dQ before it is scaled and rounded, D, and the order of fused_deterministic ----
 
 // Columns of a row of the fp32 dQ.
 static __host__ __device__ int dq_columns(const struct attention *a) { return (a->head_dim + 15) / 16 * 16; }
-
-// The order of the fp32 dQ in memory: eight rows lie together, and of them 16 columns, in which a lane's four
-// numbers (columns 2t, 2t + 1, 2t + 8 and 2t + 9 of its row, as an accumulator has them) are neighbours. So
-// a warp writes 512 bytes without a gap, and a tile of 64 rows is one piece of memory. Where row i of `rows`
-// has them, of the 16 columns from `column` on:
-static __device__ int64_t dq_at(int rows, int columns, int64_t i, int column, int t) {
-    int64_t first = i / 8 * 8;
-    return first * columns + column * min((int64_t)8, rows - first) + i % 8 * 16 + t * 4;
-}
 
 struct scratch {
     float *dq;     // [batch][heads][seqlen_q][dq_columns]; only of the fused kernels
@@ -75,11 +72,153 @@ static size_t deterministic_bytes(const struct attention *a) {
     return fused_bytes(a) + delta_bytes(a) + sizeof(int);
 }
 
-// ---- D, and what begins at zero ----
+// ---- stored: the textbook, with P and dP (later dS) in memory ----
+//
+// P comes from the forward pass. In place of a library, one kernel for all products, on CUDA cores.
 
-constexpr int ROW_THREADS = 256;  // of kernels in which a warp has a row, and a lane four of its columns
-static __device__ int64_t row_of_warp() { return ((int64_t)blockIdx.x * ROW_THREADS + threadIdx.x) / WARP; }
-static unsigned row_blocks(int64_t rows) { return lab_blocks(rows, ROW_THREADS / WARP); }
+constexpr int SIDE = 16;  // a block is SIDE x SIDE threads ...
+constexpr int EACH = 4;   // ... each with EACH x EACH elements, SIDE apart in both directions
+constexpr int TILE = SIDE * EACH;
+constexpr int DEPTH = 32;  // terms of the sums that are in shared memory at a time
+constexpr int STORED_THREADS = SIDE * SIDE;
+
+// A matrix of each (batch, head), any way round: its element (i, j) is i * row + j * column elements on.
+struct matrix {
+    void *data;
+    int64_t batch, head, row, column;
+    int rows, columns;
+};
+static struct matrix matrix_of(struct tensor t, int rows, int columns) {
+    struct matrix m = {t.data, t.stride_batch, t.stride_head, t.stride_row, 1, rows, columns};
+    return m;
+}
+static struct matrix transposed(struct matrix m) {
+    struct matrix t = {m.data, m.batch, m.head, m.column, m.row, m.columns, m.rows};
+    return t;
+}
+// P (0), and dP, which becomes dS (1): [batch][heads][seqlen_q][seqlen_k] of T, behind D.
+template <class T> static __host__ __device__ T *stored_matrix(const struct attention *a, int which) {
+    return (T *)(scratch_of(a, false).delta + query_count(a)) + which * query_count(a) * a->seqlen_k;
+}
+template <class T> static struct matrix stored_of(const struct attention *a, int which) {
+    int64_t row = a->seqlen_k, head = row * a->seqlen_q;
+    struct matrix m = {stored_matrix<T>(a, which), head * a->heads, head, row, 1, a->seqlen_q, a->seqlen_k};
+    return m;
+}
+static size_t stored_bytes(const struct attention *a) {
+    return delta_bytes(a) + 2 * (size_t)query_count(a) * (size_t)a->seqlen_k * sizeof(half);
+}
+
+template <class T>
+static __device__ void load_part(const struct matrix *m, int64_t at, int first_row, int first_column,
+                                 int rows, int columns, float *to, int to_row, int to_column) {
+    bool by_columns = m->column == 1;  // neighbouring threads, neighbouring addresses
+#pragma unroll 1
+    for (int e = threadIdx.x; e < rows * columns; e += STORED_THREADS) {
+        int r = by_columns ? e / columns : e % rows, c = by_columns ? e % columns : e / rows;
+        bool there = first_row + r < m->rows && first_column + c < m->columns;
+        const T *from = (const T *)m->data + at + (first_row + r) * m->row + (first_column + c) * m->column;
+        to[r * to_row + c * to_column] = there ? (float)*from : 0.0f;
+    }
+}
+
+// C = factor * A B. Head h of C is the sum over `summed` heads h * summed + r of A and B, and head i of A
+// belongs to head i / shared of B.
+// IS_P: C is P, from scores: what a query does not see is 0.
+template <class T, bool IS_P>
+__global__ void __launch_bounds__(STORED_THREADS)
+    product(struct attention a, struct matrix left, struct matrix right, struct matrix out, float factor,
+            int heads, int summed, int shared) {
+    __shared__ float left_smem[TILE][DEPTH + 1];  // one more: no bank conflicts when columns are written
+    __shared__ float right_smem[DEPTH][TILE + 1];
+    int across = (out.columns + TILE - 1) / TILE, down = (out.rows + TILE - 1) / TILE;
+    int number = (int)blockIdx.x, pair = number / across / down;
+    int first_column = number % across * TILE, first_row = number / across % down * TILE;
+    int batch = pair / heads, head = pair % heads;
+    int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+    float sum_reg[EACH][EACH] = {};
+    for (int r = 0; r < summed; r++) {
+        int left_head = head * summed + r, right_head = left_head / shared;
+#pragma unroll 1
+        for (int k = 0; k < left.columns; k += DEPTH) {
+            __syncthreads();  // nobody still reads the parts that the next ones replace
+            load_part<T>(&left, batch * left.batch + left_head * left.head, first_row, k, TILE, DEPTH,
+                         &left_smem[0][0], DEPTH + 1, 1);
+            load_part<T>(&right, batch * right.batch + right_head * right.head, k, first_column, DEPTH, TILE,
+                         &right_smem[0][0], TILE + 1, 1);
+            __syncthreads();  // both parts are whole
+            for (int d = 0; d < DEPTH; d++)
+#pragma unroll
+                for (int i = 0; i < EACH; i++)
+#pragma unroll
+                    for (int j = 0; j < EACH; j++)
+                        sum_reg[i][j] += left_smem[y + i * SIDE][d] * right_smem[d][x + j * SIDE];
+        }
+    }
+    T *to = (T *)out.data + batch * out.batch + head * out.head;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int r = first_row + y + i * SIDE, c = first_column + x + j * SIDE;
+            if (r >= out.rows || c >= out.columns) continue;
+            float value = sum_reg[i][j] * factor;
+            if (IS_P) {
+                float lse = a.lse[((int64_t)batch * a.heads + head) * a.seqlen_q + r];
+                value = c < visible_keys(&a, r) ? expf(value - lse) : 0.0f;
+            }
+            to[r * out.row + c * out.column] = (T)value;
+        }
+}
+template <class T, bool IS_P = false>
+static void multiply(struct attention a, struct matrix left, struct matrix right, struct matrix out,
+                     float factor, int heads, int summed, int shared) {
+    int64_t across = (out.columns + TILE - 1) / TILE, down = (out.rows + TILE - 1) / TILE;
+    int64_t tiles = across * down * a.batch * heads;
+    if (tiles == 0) return;
+    product<T, IS_P>
+        <<<lab_blocks(tiles, 1), STORED_THREADS>>>(a, left, right, out, factor, heads, summed, shared);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+// dP becomes dS = P * (dP - D), with D from its first meaning: rowsum(P * dP). A warp has a row.
+template <class T> __global__ void __launch_bounds__(ROW_THREADS) stored_ds(struct attention a) {
+    int64_t query = row_of_warp();
+    if (query >= query_count(&a)) return;
+    const T *p = stored_matrix<T>(&a, 0) + query * a.seqlen_k;
+    T *ds = stored_matrix<T>(&a, 1) + query * a.seqlen_k;
+    int visible = visible_keys(&a, position_of(&a, query).i);
+    float sum = 0.0f;
+    for (int key = lane(); key < visible; key += WARP) sum += (float)p[key] * (float)ds[key];
+    for (int offset = WARP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+    for (int key = lane(); key < a.seqlen_k; key += WARP)
+        ds[key] = (T)(key < visible ? (float)p[key] * ((float)ds[key] - sum) : 0.0f);
+    if (lane() == 0) scratch_of(&a, false).delta[query] = sum;
+}
+
+// Rows with a NaN or an infinity once more: products multiply them by the zeros of what is not seen.
+template <class T> static __device__ bool is_broken_row(const T *x, int head_dim) {
+    bool is_broken = false;
+    for (int c = lane(); c < head_dim; c += WARP) is_broken |= !isfinite((float)x[c]);
+    return __any_sync(ALL_LANES, is_broken);
+}
+template <class T> __global__ void __launch_bounds__(ROW_THREADS) repair(struct attention a) {
+    const float *delta = scratch_of(&a, false).delta;
+    int64_t r = row_of_warp(), queries = query_count(&a);
+    if (r < queries) {
+        struct position at = position_of(&a, r);
+        if (is_broken_row(row<T>(a.dq, at.batch, at.head, at.i), a.head_dim))
+            recompute_dq_row<T>(&a, at.batch, at.head, at.i, delta);
+    } else if (r - queries < key_count(&a)) {
+        int64_t key = (r - queries) % a.seqlen_k, pair = (r - queries) / a.seqlen_k;
+        int64_t batch = pair / a.kv_heads, kv_head = pair % a.kv_heads;
+        if (is_broken_row(row<T>(a.dk, batch, kv_head, key), a.head_dim) ||
+            is_broken_row(row<T>(a.dv, batch, kv_head, key), a.head_dim))
+            recompute_dk_dv_row<T>(&a, (int)batch, (int)kv_head, key, delta);
+    }
+}
+
+// ---- D, and dQ that begins at zero ----
 
 // D = rowsum(dO * O). dP - D is what the softmax passes back: sum_j P_ij dP_ij = sum_j P_ij (dO_i . V_j)
 // = dO_i . O_i, so that D needs no row of P.
@@ -102,13 +241,6 @@ template <class T, bool HAS_DQ> __global__ void __launch_bounds__(ROW_THREADS) p
     if (!HAS_DQ) return;
     float4 *dq = (float4 *)(scratch.dq + query * dq_columns(&a));
     for (int c = lane() * 4; c < dq_columns(&a); c += 4 * WARP) dq[c / 4] = make_float4(0, 0, 0, 0);
-}
-
-static __global__ void __launch_bounds__(ROW_THREADS) clear_order(struct attention a) {
-    struct scratch scratch = scratch_of(&a, true);
-    int64_t query = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
-    if (query < query_count(&a)) scratch.done[query] = 0;
-    if (query == 0) *scratch.ticket = 0;
 }
 
 // ---- which block does what ----
@@ -168,13 +300,6 @@ struct work {
     int tile;      // its first row is row tile * tile_rows
     int rows;      // 0: the block has nothing to do
 };
-
-// Block `number` when the tiles of `abreast` heads take turns, the last tiles first: as find_place counts.
-static __device__ int take_turns(const struct attention *a, int tiles, int abreast, int number) {
-    int first = number / (abreast * tiles) * abreast;  // of the heads that take turns
-    int heads = min(abreast, a->batch * a->kv_heads - first), turn = number - first * tiles;
-    return (first + turn % heads) * tiles + turn / heads;
-}
 
 template <bool OF_KEYS>
 static __device__ void find_work(const struct attention *a, int tile_rows, int number, bool last_first,
@@ -570,75 +695,6 @@ static __device__ void store_pairs(const uint32_t (&pairs_reg)[4], int first_row
     }
 }
 
-// The order of fused_deterministic. A tile of queries gets its sums from the last tile of keys that it sees
-// first: under a causal mask that block begins with it, and nobody waits long. Blocks take their work by
-// ticket, the last tiles of keys first, so the one that a block waits for has always begun.
-static __device__ void await_turn(const int *done, int before, int counted) {
-    while (counted != before) counted = load_acquire(done);
-}
-
-// How many blocks add to a tile of queries before the one that has tile w->tile of the keys.
-static __device__ int tiles_after(const struct work *w, const struct queries *q) {
-    return (sees_until(w, q->first + q->count - 1) - 1) / KEY_TILE - w->tile;
-}
-
-// Adds a tile of dQ in shared memory, whole, to the sums in global memory, in its turn if there are turns.
-// Whoever wrote the tile did fence_proxy_async, then came a barrier. wait_for_sum before it is written anew.
-static __device__ void add_tile(float *sums, const float *tile_smem, int floats, const int *done, int before,
-                                int counted) {
-    if (threadIdx.x > 0) return;
-    if (done) await_turn(done, before, counted);
-    bulk_reduce_add_f32(sums, shared_address(tile_smem), floats * (int)sizeof(float));
-    bulk_commit();
-}
-static __device__ void wait_for_sum() {
-    if (threadIdx.x == 0) bulk_wait<0>();
-}
-
-// dQ of a step, dS K, as a tile in shared memory. Each warp has 32 queries and a part of the columns.
-template <class T, int D>
-static __device__ void compute_dq(uint32_t ds_rows, uint32_t k_rows, int queries, int columns,
-                                  float *tile_smem) {
-    constexpr int ACROSS = KEY_WARPS<D> / 2;  // warps side by side
-    constexpr int WIDTH = D / ACROSS;
-    int query = warp() % 2 * 32, column = warp() / 2 * WIDTH;
-    float c_reg[2][WIDTH / 8][4] = {};
-#pragma unroll
-    for (int n = 0; n < KEY_TILE / 16; n++) {
-        uint32_t a_reg[2][4];
-#pragma unroll
-        for (int s = 0; s < 2; s++)
-            ldmatrix_x4_trans(a_reg[s], ds_rows + n * 16 * QUERY_STEP * 2 +
-                                            to_the_right(place_by_columns<QUERY_STEP>(), query / 16 + s));
-#pragma unroll
-        for (int m = 0; m < WIDTH / 16; m++) {
-            uint32_t b_reg[4];
-            ldmatrix_x4_trans(b_reg,
-                              k_rows + n * 16 * D * 2 + to_the_right(place_by_rows<D>(), column / 16 + m));
-            const uint32_t left[2] = {b_reg[0], b_reg[1]}, right[2] = {b_reg[2], b_reg[3]};
-#pragma unroll
-            for (int s = 0; s < 2; s++) {
-                mma_m16n8k16<T>(c_reg[s][2 * m], a_reg[s], left);
-                mma_m16n8k16<T>(c_reg[s][2 * m + 1], a_reg[s], right);
-            }
-        }
-    }
-#pragma unroll
-    for (int s = 0; s < 2; s++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int i = query + s * STRIP + h * 8 + lane_row();
-            if (i >= queries) continue;
-#pragma unroll
-            for (int m = 0; m < WIDTH / 16; m++)
-                if (column + m * 16 < columns)
-                    *(float4 *)(tile_smem + dq_at(queries, columns, i, column + m * 16, lane() % 4)) =
-                        make_float4(c_reg[s][2 * m][2 * h], c_reg[s][2 * m][2 * h + 1],
-                                    c_reg[s][2 * m + 1][2 * h], c_reg[s][2 * m + 1][2 * h + 1]);
-        }
-    fence_proxy_async();  // add_tile reads what is written here by another path
-}
-
 // P^T = 2^(factor * S^T - LSE), and dS^T = P^T * (dP^T - D), of eight columns: LSE and D of the lane's two.
 static __device__ void probabilities(float factor, float2 lse, float (&p_reg)[4]) {
 #pragma unroll
@@ -704,6 +760,104 @@ static __device__ void add_part(uint32_t pairs_rows, uint32_t b_rows, int part,
     }
 }
 
+// ---- fused: dQ of the same step ----
+
+// The order of the fp32 dQ in memory: eight rows lie together, and of them 16 columns, in which a lane's four
+// numbers (columns 2t, 2t + 1, 2t + 8 and 2t + 9 of its row, as an accumulator has them) are neighbours. So
+// a warp writes 512 bytes without a gap, and a tile of 64 rows is one piece of memory. Where row i of `rows`
+// has them, of the 16 columns from `column` on:
+static __device__ int64_t dq_at(int rows, int columns, int64_t i, int column, int t) {
+    int64_t first = i / 8 * 8;
+    return first * columns + column * min((int64_t)8, rows - first) + i % 8 * 16 + t * 4;
+}
+
+// dQ of a step, dS K, as a tile in shared memory. Each warp has 32 queries and a part of the columns.
+template <class T, int D>
+static __device__ void compute_dq(uint32_t ds_rows, uint32_t k_rows, int queries, int columns,
+                                  float *tile_smem) {
+    constexpr int ACROSS = KEY_WARPS<D> / 2;  // warps side by side
+    constexpr int WIDTH = D / ACROSS;
+    int query = warp() % 2 * 32, column = warp() / 2 * WIDTH;
+    float c_reg[2][WIDTH / 8][4] = {};
+#pragma unroll
+    for (int n = 0; n < KEY_TILE / 16; n++) {
+        uint32_t a_reg[2][4];
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+            ldmatrix_x4_trans(a_reg[s], ds_rows + n * 16 * QUERY_STEP * 2 +
+                                            to_the_right(place_by_columns<QUERY_STEP>(), query / 16 + s));
+#pragma unroll
+        for (int m = 0; m < WIDTH / 16; m++) {
+            uint32_t b_reg[4];
+            ldmatrix_x4_trans(b_reg,
+                              k_rows + n * 16 * D * 2 + to_the_right(place_by_rows<D>(), column / 16 + m));
+            const uint32_t left[2] = {b_reg[0], b_reg[1]}, right[2] = {b_reg[2], b_reg[3]};
+#pragma unroll
+            for (int s = 0; s < 2; s++) {
+                mma_m16n8k16<T>(c_reg[s][2 * m], a_reg[s], left);
+                mma_m16n8k16<T>(c_reg[s][2 * m + 1], a_reg[s], right);
+            }
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int i = query + s * STRIP + h * 8 + lane_row();
+            if (i >= queries) continue;
+#pragma unroll
+            for (int m = 0; m < WIDTH / 16; m++)
+                if (column + m * 16 < columns)
+                    *(float4 *)(tile_smem + dq_at(queries, columns, i, column + m * 16, lane() % 4)) =
+                        make_float4(c_reg[s][2 * m][2 * h], c_reg[s][2 * m][2 * h + 1],
+                                    c_reg[s][2 * m + 1][2 * h], c_reg[s][2 * m + 1][2 * h + 1]);
+        }
+    fence_proxy_async();  // add_tile reads what is written here by another path
+}
+
+// ---- fused_deterministic: one block after the other ----
+
+// The order of fused_deterministic. A tile of queries gets its sums from the last tile of keys that it sees
+// first: under a causal mask that block begins with it, and nobody waits long. Blocks take their work by
+// ticket, the last tiles of keys first, so the one that a block waits for has always begun.
+static __device__ void await_turn(const int *done, int before, int counted) {
+    while (counted != before) counted = load_acquire(done);
+}
+
+// How many blocks add to a tile of queries before the one that has tile w->tile of the keys.
+static __device__ int tiles_after(const struct work *w, const struct queries *q) {
+    return (sees_until(w, q->first + q->count - 1) - 1) / KEY_TILE - w->tile;
+}
+
+// Block `number` when the tiles of `abreast` heads take turns, the last tiles first: as find_place counts.
+static __device__ int take_turns(const struct attention *a, int tiles, int abreast, int number) {
+    int first = number / (abreast * tiles) * abreast;  // of the heads that take turns
+    int heads = min(abreast, a->batch * a->kv_heads - first), turn = number - first * tiles;
+    return (first + turn % heads) * tiles + turn / heads;
+}
+
+static __global__ void __launch_bounds__(ROW_THREADS) clear_order(struct attention a) {
+    struct scratch scratch = scratch_of(&a, true);
+    int64_t query = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+    if (query < query_count(&a)) scratch.done[query] = 0;
+    if (query == 0) *scratch.ticket = 0;
+}
+
+// ---- the kernel of both, and of `separate` ----
+
+// Adds a tile of dQ in shared memory, whole, to the sums in global memory, in its turn if there are turns.
+// Whoever wrote the tile did fence_proxy_async, then came a barrier. wait_for_sum before it is written anew.
+static __device__ void add_tile(float *sums, const float *tile_smem, int floats, const int *done, int before,
+                                int counted) {
+    if (threadIdx.x > 0) return;
+    if (done) await_turn(done, before, counted);
+    bulk_reduce_add_f32(sums, shared_address(tile_smem), floats * (int)sizeof(float));
+    bulk_commit();
+}
+static __device__ void wait_for_sum() {
+    if (threadIdx.x == 0) bulk_wait<0>();
+}
+
 template <class T, int D, int STEP>
 __global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>)
     key_tiles(struct attention a, float factor, int abreast) {
@@ -750,8 +904,8 @@ __global__ void __launch_bounds__(KEY_THREADS<D>, BLOCKS<D>)
         const struct queries *now = &queries_smem[step % 4], *next = &queries_smem[(step + 1) % 4];
         const struct queries *last = &queries_smem[(step + 3) % 4];
         cp_async_wait<0>();  // this thread's part of the queries is there
-        __syncthreads();  // everybody's is, and dQ of the step before; nobody still reads the other stage, or
-                          // dS
+        __syncthreads();  // everybody's is, and dQ of the step before; nobody still reads the other stage, P
+                          // or dS
         if (STEP == DETERMINISTIC && step > 0) done = scratch.done + last->row;
         if (STEP != SEPARATE && step > 0)
             add_tile(scratch.dq + last->row * columns, dq_smem, last->count * columns, done,
@@ -827,152 +981,6 @@ template <class T> __global__ void __launch_bounds__(ROW_THREADS) finish_dq(stru
         if (c + 8 < a.head_dim) *(uint32_t *)(dq + c + 8) = pack2<T>(x.z * a.scale, x.w * a.scale);
     }
     if (__any_sync(ALL_LANES, is_broken)) recompute_dq_row<T>(&a, at.batch, at.head, at.i, scratch.delta);
-}
-
-// ---- stored: the textbook, with P and dP (later dS) in memory ----
-//
-// P comes from the forward pass. In place of a library, one kernel for all products, on CUDA cores.
-
-constexpr int SIDE = 16;  // a block is SIDE x SIDE threads ...
-constexpr int EACH = 4;   // ... each with EACH x EACH elements, SIDE apart in both directions
-constexpr int TILE = SIDE * EACH;
-constexpr int DEPTH = 32;  // terms of the sums that are in shared memory at a time
-constexpr int STORED_THREADS = SIDE * SIDE;
-
-// A matrix of each (batch, head), any way round: its element (i, j) is i * row + j * column elements on.
-struct matrix {
-    void *data;
-    int64_t batch, head, row, column;
-    int rows, columns;
-};
-static struct matrix matrix_of(struct tensor t, int rows, int columns) {
-    struct matrix m = {t.data, t.stride_batch, t.stride_head, t.stride_row, 1, rows, columns};
-    return m;
-}
-static struct matrix transposed(struct matrix m) {
-    struct matrix t = {m.data, m.batch, m.head, m.column, m.row, m.columns, m.rows};
-    return t;
-}
-// P (0), and dP, which becomes dS (1): [batch][heads][seqlen_q][seqlen_k] of T, behind D.
-template <class T> static __host__ __device__ T *stored_matrix(const struct attention *a, int which) {
-    return (T *)(scratch_of(a, false).delta + query_count(a)) + which * query_count(a) * a->seqlen_k;
-}
-template <class T> static struct matrix stored_of(const struct attention *a, int which) {
-    int64_t row = a->seqlen_k, head = row * a->seqlen_q;
-    struct matrix m = {stored_matrix<T>(a, which), head * a->heads, head, row, 1, a->seqlen_q, a->seqlen_k};
-    return m;
-}
-static size_t stored_bytes(const struct attention *a) {
-    return delta_bytes(a) + 2 * (size_t)query_count(a) * (size_t)a->seqlen_k * sizeof(half);
-}
-
-template <class T>
-static __device__ void load_part(const struct matrix *m, int64_t at, int first_row, int first_column,
-                                 int rows, int columns, float *to, int to_row, int to_column) {
-    bool by_columns = m->column == 1;  // neighbouring threads, neighbouring addresses
-#pragma unroll 1
-    for (int e = threadIdx.x; e < rows * columns; e += STORED_THREADS) {
-        int r = by_columns ? e / columns : e % rows, c = by_columns ? e % columns : e / rows;
-        bool there = first_row + r < m->rows && first_column + c < m->columns;
-        const T *from = (const T *)m->data + at + (first_row + r) * m->row + (first_column + c) * m->column;
-        to[r * to_row + c * to_column] = there ? (float)*from : 0.0f;
-    }
-}
-
-// C = factor * A B. Head h of C is the sum over `summed` heads h * summed + r of A and B, and head i of A
-// belongs to head i / shared of B.
-// IS_P: C is P, from scores: what a query does not see is 0.
-template <class T, bool IS_P>
-__global__ void __launch_bounds__(STORED_THREADS)
-    product(struct attention a, struct matrix left, struct matrix right, struct matrix out, float factor,
-            int heads, int summed, int shared) {
-    __shared__ float left_smem[TILE][DEPTH + 1];  // one more: no bank conflicts when columns are written
-    __shared__ float right_smem[DEPTH][TILE + 1];
-    int across = (out.columns + TILE - 1) / TILE, down = (out.rows + TILE - 1) / TILE;
-    int number = (int)blockIdx.x, pair = number / across / down;
-    int first_column = number % across * TILE, first_row = number / across % down * TILE;
-    int batch = pair / heads, head = pair % heads;
-    int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
-    float sum_reg[EACH][EACH] = {};
-    for (int r = 0; r < summed; r++) {
-        int left_head = head * summed + r, right_head = left_head / shared;
-#pragma unroll 1
-        for (int k = 0; k < left.columns; k += DEPTH) {
-            __syncthreads();  // nobody still reads the parts that the next ones replace
-            load_part<T>(&left, batch * left.batch + left_head * left.head, first_row, k, TILE, DEPTH,
-                         &left_smem[0][0], DEPTH + 1, 1);
-            load_part<T>(&right, batch * right.batch + right_head * right.head, k, first_column, DEPTH, TILE,
-                         &right_smem[0][0], TILE + 1, 1);
-            __syncthreads();  // both parts are whole
-            for (int d = 0; d < DEPTH; d++)
-#pragma unroll
-                for (int i = 0; i < EACH; i++)
-#pragma unroll
-                    for (int j = 0; j < EACH; j++)
-                        sum_reg[i][j] += left_smem[y + i * SIDE][d] * right_smem[d][x + j * SIDE];
-        }
-    }
-    T *to = (T *)out.data + batch * out.batch + head * out.head;
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-#pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            int r = first_row + y + i * SIDE, c = first_column + x + j * SIDE;
-            if (r >= out.rows || c >= out.columns) continue;
-            float value = sum_reg[i][j] * factor;
-            if (IS_P) {
-                float lse = a.lse[((int64_t)batch * a.heads + head) * a.seqlen_q + r];
-                value = c < visible_keys(&a, r) ? expf(value - lse) : 0.0f;
-            }
-            to[r * out.row + c * out.column] = (T)value;
-        }
-}
-template <class T, bool IS_P = false>
-static void multiply(struct attention a, struct matrix left, struct matrix right, struct matrix out,
-                     float factor, int heads, int summed, int shared) {
-    int64_t across = (out.columns + TILE - 1) / TILE, down = (out.rows + TILE - 1) / TILE;
-    int64_t tiles = across * down * a.batch * heads;
-    if (tiles == 0) return;
-    product<T, IS_P>
-        <<<lab_blocks(tiles, 1), STORED_THREADS>>>(a, left, right, out, factor, heads, summed, shared);
-    CUDA_CHECK(cudaGetLastError());
-}
-
-// dP becomes dS = P * (dP - D), with D from its first meaning: rowsum(P * dP). A warp has a row.
-template <class T> __global__ void __launch_bounds__(ROW_THREADS) stored_ds(struct attention a) {
-    int64_t query = row_of_warp();
-    if (query >= query_count(&a)) return;
-    const T *p = stored_matrix<T>(&a, 0) + query * a.seqlen_k;
-    T *ds = stored_matrix<T>(&a, 1) + query * a.seqlen_k;
-    int visible = visible_keys(&a, position_of(&a, query).i);
-    float sum = 0.0f;
-    for (int key = lane(); key < visible; key += WARP) sum += (float)p[key] * (float)ds[key];
-    for (int offset = WARP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
-    for (int key = lane(); key < a.seqlen_k; key += WARP)
-        ds[key] = (T)(key < visible ? (float)p[key] * ((float)ds[key] - sum) : 0.0f);
-    if (lane() == 0) scratch_of(&a, false).delta[query] = sum;
-}
-
-// Rows with a NaN or an infinity once more: products multiply them by the zeros of what is not seen.
-template <class T> static __device__ bool is_broken_row(const T *x, int head_dim) {
-    bool is_broken = false;
-    for (int c = lane(); c < head_dim; c += WARP) is_broken |= !isfinite((float)x[c]);
-    return __any_sync(ALL_LANES, is_broken);
-}
-template <class T> __global__ void __launch_bounds__(ROW_THREADS) repair(struct attention a) {
-    const float *delta = scratch_of(&a, false).delta;
-    int64_t r = row_of_warp(), queries = query_count(&a);
-    if (r < queries) {
-        struct position at = position_of(&a, r);
-        if (is_broken_row(row<T>(a.dq, at.batch, at.head, at.i), a.head_dim))
-            recompute_dq_row<T>(&a, at.batch, at.head, at.i, delta);
-    } else if (r - queries < key_count(&a)) {
-        int64_t key = (r - queries) % a.seqlen_k, pair = (r - queries) / a.seqlen_k;
-        int64_t batch = pair / a.kv_heads, kv_head = pair % a.kv_heads;
-        if (is_broken_row(row<T>(a.dk, batch, kv_head, key), a.head_dim) ||
-            is_broken_row(row<T>(a.dv, batch, kv_head, key), a.head_dim))
-            recompute_dk_dv_row<T>(&a, (int)batch, (int)kv_head, key, delta);
-    }
 }
 
 // ---- launches and the table ----

@@ -4,21 +4,9 @@
 #     gradients.sh LAB CHECK_JSON EXPECT.SH KERNEL        KERNEL: one of the lab's, bit-equal from run to run
 set -u
 lab=$1 check_json=$2 expect=$3 kernel=$4
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-failures=0
-fail() {
-    echo "$1"
-    failures=$((failures + 1))
-}
-try() { "$expect" "$@" || failures=$((failures + 1)); }
+# shellcheck source=tests/cli/cli.sh
+. "$(dirname "$0")/cli.sh"
 run() { try 0 - - "$lab" "$@"; }
-# same A B NAME...: the files are there in both folders and equal to the last bit
-same() {
-    one=$1 other=$2
-    shift 2
-    for name; do cmp "$dir/$one/$name" "$dir/$other/$name" || fail "$name of $one and $other differ"; done
-}
 inputs='q.npy k.npy v.npy do.npy' answers='o.npy lse.npy dq.npy dk.npy dv.npy'
 results="dq_$kernel.npy dk_$kernel.npy dv_$kernel.npy"
 
@@ -67,5 +55,4 @@ try 2 - 'leave out --batch' "$lab" --train 5 --batch 2
 try 2 - 'choose a smaller --seqlen' "$lab" --train --seqlen 100000 --heads 8 --kernel "$kernel"
 try 2 - 'dim|head_dim' "$lab" --train --dim 1000
 
-[ "$failures" -eq 0 ] || echo "$failures checks failed"
-[ "$failures" -eq 0 ]
+finish
