@@ -52,14 +52,14 @@ constexpr int WARP = 32;
 constexpr int WARPGROUP = 4 * WARP;
 constexpr int CONSUMERS = 2;  // warpgroups
 constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;
-constexpr int ROWS = 64;                    // queries of a warpgroup: the m of wgmma
-constexpr int QUERIES = CONSUMERS * ROWS;   // of a tile
-constexpr int KEYS = 128;                   // of a tile
-constexpr int PRODUCER_REGISTERS = 24;      // of a thread; of 168 at the launch, 3 * 168 = 24 + 2 * 240
-constexpr int CONSUMER_REGISTERS = 240;     // see setmaxnreg
-constexpr int Q_STAGES = 2, STAGES = 4;     // of Q; of K, and of V
-constexpr int STEP_BYTES = 32;              // of a row that one wgmma multiplies
-constexpr int P_STEPS = KEYS / STEP_BYTES;  // in a tile of P
+constexpr int ROWS = 64;                      // queries of a warpgroup: the m of wgmma
+constexpr int QUERIES = CONSUMERS * ROWS;     // of a tile
+constexpr int KEYS = 128;                     // of a tile
+constexpr int PRODUCER_REGISTERS = 24;        // of a thread; of 168 at the launch, 3 * 168 = 24 + 2 * 240
+constexpr int CONSUMER_REGISTERS = 240;       // see setmaxnreg
+constexpr unsigned Q_STAGES = 2, STAGES = 4;  // of Q; of K, and of V
+constexpr int STEP_BYTES = 32;                // of a row that one wgmma multiplies
+constexpr int P_STEPS = KEYS / STEP_BYTES;    // in a tile of P
 constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
 constexpr float LEAST_FACTOR = 1.2e-38f;  // not 0, which -inf, a masked score, is multiplied by
 constexpr float SCORE_MAX = 1 << 22;      // beyond, fp32 rounds 2^8 to more than e4m3 holds
@@ -252,14 +252,14 @@ template <int D> struct shared {
     unsigned tile[Q_STAGES];  // which queries lie in q
 };
 
-static __device__ __forceinline__ void await_full(const uint64_t *bars, int stages, int n) {
+static __device__ __forceinline__ void await_full(const uint64_t *bars, unsigned stages, unsigned n) {
     mbarrier_wait(shared_address(&bars[n % stages]), n / stages % 2);
 }
-static __device__ __forceinline__ void await_empty(const uint64_t *bars, int stages, int n) {
+static __device__ __forceinline__ void await_empty(const uint64_t *bars, unsigned stages, unsigned n) {
     mbarrier_wait(shared_address(&bars[n % stages]), n / stages % 2 ^ 1);
 }
 // A warp is done with the stage, which is empty when all warps of the consumers are.
-static __device__ __forceinline__ void release(const uint64_t *bars, int stages, int n) {
+static __device__ __forceinline__ void release(const uint64_t *bars, unsigned stages, unsigned n) {
     __syncwarp();  // all lanes have read
     if (elect_one()) mbarrier_arrive(shared_address(&bars[n % stages]));
 }
@@ -267,11 +267,11 @@ static __device__ __forceinline__ void release(const uint64_t *bars, int stages,
 static __device__ void make_barriers(struct rings *r) {
     if (threadIdx.x == 0) {
         constexpr int READERS = CONSUMERS * WARPGROUP / WARP;  // warps
-        for (int i = 0; i < Q_STAGES; i++) {
+        for (unsigned i = 0; i < Q_STAGES; i++) {
             mbarrier_init(shared_address(&r->q_full[i]), 1);
             mbarrier_init(shared_address(&r->q_empty[i]), READERS);
         }
-        for (int i = 0; i < STAGES; i++) {
+        for (unsigned i = 0; i < STAGES; i++) {
             mbarrier_init(shared_address(&r->k_full[i]), 1);
             mbarrier_init(shared_address(&r->v_full[i]), 1);
             mbarrier_init(shared_address(&r->k_empty[i]), READERS);
@@ -323,8 +323,8 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
     constexpr uint32_t RECORD = sizeof(float4);
     struct rings *r = &it->rings;
     unsigned tile = blockIdx.x;  // then whichever comes next
-    for (int turn = 0, n = 0;; turn++) {
-        int stage = turn % Q_STAGES;
+    for (unsigned turn = 0, n = 0;; turn++) {
+        unsigned stage = turn % Q_STAGES;
         uint32_t q_full = shared_address(&r->q_full[stage]);
         await_empty(r->q_empty, Q_STAGES, turn);
         it->tile[stage] = tile;
@@ -341,7 +341,7 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
         // K[0], K[1], V[0], K[2], V[1], ...: the order in which they are needed.
         for (int i = 0; i <= w.tiles; i++) {
             if (i < w.tiles) {
-                int key_tile = w.tiles - 1 - i, at = (n + i) % STAGES;
+                int key_tile = w.tiles - 1 - i, at = (int)((n + i) % STAGES);
                 await_empty(r->k_empty, STAGES, n + i);
                 uint32_t full = shared_address(&r->k_full[at]);
                 mbarrier_arrive_expect_tx(full, KEYS * D + RECORD);
@@ -350,7 +350,7 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
                           p->s.k_scale + w.kv_head * p->s.k_blocks + key_tile, RECORD, full);
             }
             if (i > 0) {
-                int key_tile = w.tiles - i, at = (n + i - 1) % STAGES;
+                int key_tile = w.tiles - i, at = (int)((n + i - 1) % STAGES);
                 await_empty(r->v_empty, STAGES, n + i - 1);
                 uint32_t full = shared_address(&r->v_full[at]);
                 mbarrier_arrive_expect_tx(full, KEYS * D);
@@ -464,8 +464,8 @@ template <int D> static __device__ int chunk_at(int r, int chunk) {
 // and for its reason: of a key that is not seen P is 0, but 0 times a NaN in V is NaN. From the numbers that
 // the tensor cores had, for which m and l hold. `inverse`: 1 / l.
 template <class T, int D>
-static __device__ __noinline__ void recompute_row_e4m3(const struct problem *p, int head, int kv_head,
-                                                       int query, float m, float inverse) {
+static __device__ __forceinline__ void recompute_row_e4m3(const struct problem *p, int head, int kv_head,
+                                                          int query, float m, float inverse) {
     const struct attention *a = &p->a;
     const struct scratch *s = &p->s;
     const __nv_fp8_e4m3 *q = (const __nv_fp8_e4m3 *)s->q + ((int64_t)head * a->seqlen_q + query) * D;
@@ -474,14 +474,17 @@ static __device__ __noinline__ void recompute_row_e4m3(const struct problem *p, 
     float q_scale = s->q_scale[head * s->q_blocks + query / QUERIES].x;
     int end = visible_keys(a, query);
     float sum_reg[D / WARP] = {};  // of columns `lane`, lane + 32, ...
+#pragma unroll 1
     for (int first = 0; first < end; first += WARP) {
-        int key = first + lane();
+        int key = min(first + lane(), end - 1);
         float x = 0.0f;
-        for (int c = 0; key < end && c < D; c++) x += (float)q[c] * (float)k[(int64_t)key * D + c];
-        int64_t block = kv_head * s->k_blocks + first / KEYS;
-        float factor = fmaxf(p->factor * q_scale * s->k_scale[block].x, LEAST_FACTOR);
-        float weight = key < end ? ex2(x * factor - (m == -INFINITY ? 0.0f : m)) * s->k_scale[block].y : 0.0f;
-        for (int n = 0; n < WARP && first + n < end; n++) {
+#pragma unroll 1
+        for (int c = 0; c < D; c++) x += (float)q[c] * (float)k[(int64_t)key * D + c];
+        float4 scale = s->k_scale[kv_head * s->k_blocks + first / KEYS];
+        float factor = fmaxf(p->factor * q_scale * scale.x, LEAST_FACTOR);
+        float weight = ex2(x * factor - (m == -INFINITY ? 0.0f : m)) * scale.y;
+#pragma unroll 1
+        for (int n = 0; n < min(WARP, end - first); n++) {
             float weight_n = __shfl_sync(ALL_LANES, weight, n);
             int64_t at = first / KEYS * KEYS + place_of_key(first % KEYS + n);
 #pragma unroll
@@ -549,6 +552,7 @@ template <int D> struct registers {
     float o[D / 2];
     float m[2], l[2];  // the row's maximum, in powers of two; the sum of the lane's own P
     float v_scale;     // of the tile that P is of
+    bool has_pv;
 };
 
 template <int D> static __device__ uint64_t rows_of(const uint8_t (*rows)[D]) {  // of Q or K
@@ -557,7 +561,7 @@ template <int D> static __device__ uint64_t rows_of(const uint8_t (*rows)[D]) { 
 
 // S of tile n is there: makes P of it, and lets the stage go. factor_q: factor * scale of Q.
 template <int D, enum step STEP, bool MASKS>
-static __device__ __forceinline__ void softmax_of_tile(struct shared<D> *it, int n, float factor_q,
+static __device__ __forceinline__ void softmax_of_tile(struct shared<D> *it, unsigned n, float factor_q,
                                                        const int (&until)[2], struct registers<D> &reg,
                                                        float (&keep)[2], float *v_scale) {
     float4 scale = it->k_scale[n % STAGES];
@@ -571,11 +575,12 @@ static __device__ __forceinline__ void softmax_of_tile(struct shared<D> *it, int
     else
         softmax(factor, 0.0f, 1.0f, reg.s, reg.m, reg.l, keep);
     *v_scale = scale.y;
+    wgmma_pin(reg.s);  // not after what follows
 }
 
 // Starts the product of P and tile n of V, and ends it: in PV, or unpromoted in O.
 template <int D, enum step STEP>
-static __device__ __forceinline__ void start_p_v(struct shared<D> *it, int n, struct registers<D> &reg) {
+static __device__ __forceinline__ void start_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     uint64_t v = wgmma_descriptor(shared_address(it->v[n % STAGES]), 16, 1024, 128);
     wgmma_fence();  // P is written; PV or O has been used by ordinary code
     if (STEP == PROMOTED)
@@ -584,7 +589,7 @@ static __device__ __forceinline__ void start_p_v(struct shared<D> *it, int n, st
         multiply_p_v<D, 1>(reg.p, v, reg.o);
 }
 template <int D, enum step STEP>
-static __device__ __forceinline__ void end_p_v(struct shared<D> *it, int n, struct registers<D> &reg) {
+static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     wgmma_wait<0>();
     wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
     wgmma_pin(reg.s);  // the next P takes the registers of this one
@@ -593,39 +598,39 @@ static __device__ __forceinline__ void end_p_v(struct shared<D> *it, int n, stru
 
 // From P of tile n to that of tile n + 1; O is then that of tiles before n, and PV that of tile n.
 template <int D, enum step STEP, bool MASKS>
-static __device__ __forceinline__ void next_tile(struct shared<D> *it, uint64_t q, int n, float factor_q,
+static __device__ __forceinline__ void next_tile(struct shared<D> *it, uint64_t q, unsigned n, float factor_q,
                                                  const int (&until)[2], struct registers<D> &reg) {
     await_full(it->rings.k_full, STAGES, n + 1);
     wgmma_fence();  // P' has been read from the registers of S
     multiply_q_k<D>(q, rows_of<D>(it->k[(n + 1) % STAGES]), reg.s);
-    if (STEP == PROMOTED) {
-        wgmma_pin(reg.pv);  // not before S has begun
-        promote<D>(reg.pv, reg.weight, reg.o);
-    }
+    if (STEP == PROMOTED && reg.has_pv) promote<D>(reg.pv, reg.weight, reg.o);
     start_p_v<D, STEP>(it, n, reg);
     wgmma_wait<1>();
     wgmma_pin(reg.s);
     float keep[2], v_scale;
     softmax_of_tile<D, STEP, MASKS>(it, n + 1, factor_q, until, reg, keep, &v_scale);
-    // For the next step. Here because the compiler moves the wait for P V forward as far as this loop, which
-    // it would have done to before the exponentials.
-    await_full(it->rings.v_full, STAGES, n + 1);
-    end_p_v<D, STEP>(it, n, reg);
-    pack(reg.s, reg.p);
-    if (__any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f))  // else no maximum of the warp has changed
+    bool any = __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
+    if (STEP == PROMOTED && any)
 #pragma unroll
         for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
+    await_full(it->rings.v_full, STAGES, n + 1);
+    end_p_v<D, STEP>(it, n, reg);
+    if (STEP == UNPROMOTED && any)
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
+    pack(reg.s, reg.p);
 #pragma unroll
     for (int h = 0; h < 2; h++) reg.weight[h] = reg.v_scale * keep[h];
     reg.v_scale = v_scale;
+    reg.has_pv = true;
 }
 
 template <class T, int D, enum step STEP>
 static __device__ __forceinline__ void consume(const struct problem *p, struct shared<D> *it) {
     int warp_of_consumers = warp() - WARPGROUP / WARP, row = warp_of_consumers * 16;
     const struct attention *a = &p->a;
-    for (int turn = 0, n = 0;; turn++) {  // n: tiles of keys so far, of all turns
-        int stage = turn % Q_STAGES;
+    for (unsigned turn = 0, n = 0;; turn++) {  // n: tiles of keys so far, of all turns
+        unsigned stage = turn % Q_STAGES;
         await_full(it->rings.q_full, Q_STAGES, turn);
         unsigned tile = __shfl_sync(ALL_LANES, it->tile[stage], 0);
         if (tile >= p->tiles) return;
@@ -637,7 +642,8 @@ static __device__ __forceinline__ void consume(const struct problem *p, struct s
 
         struct registers<D> reg;
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] = reg.pv[i] = 0.0f;
+        for (int i = 0; i < D / 2; i++) reg.o[i] = 0.0f;
+        reg.has_pv = false;
 #pragma unroll
         for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = reg.weight[h] = 0.0f;
         if (w.tiles > 0) {
@@ -662,7 +668,7 @@ static __device__ __forceinline__ void consume(const struct problem *p, struct s
         }
         release(it->rings.q_empty, Q_STAGES, turn);
         if (w.tiles > 0) {
-            if (STEP == PROMOTED) promote<D>(reg.pv, reg.weight, reg.o);
+            if (STEP == PROMOTED && reg.has_pv) promote<D>(reg.pv, reg.weight, reg.o);
             start_p_v<D, STEP>(it, n, reg);
             end_p_v<D, STEP>(it, n, reg);
             n++;
