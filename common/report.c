@@ -153,7 +153,9 @@ static int is_right(const struct result *r) {
 
 void result_clear(struct result *r) {
     r->o.err = r->o.bound = r->lse.err = r->lse.bound = NAN;
-    for (int i = 0; i < GRADIENTS; ++i) r->gradient[i].err = r->gradient[i].bound = NAN;
+    r->o.rmse = r->o.plain_rmse = r->lse.rmse = r->lse.plain_rmse = NAN;
+    for (int i = 0; i < GRADIENTS; ++i)
+        r->gradient[i].err = r->gradient[i].bound = r->gradient[i].rmse = r->gradient[i].plain_rmse = NAN;
 }
 
 int report_is_refusal(const struct report *report) {
@@ -222,6 +224,18 @@ static void fill_errors(const struct result *r, const struct table *t, int row, 
     }
 }
 
+// Where some kernel quantises, three columns: the root of the mean square error of O, the same of the
+// emulation (reference_quantised) and of the plain implementation that does not quantise.
+static void fill_rmse(const struct result *r, const struct table *t, int row, int column) {
+    int quantised = ran(r) && r->quantised != QUANTISED_NOT;
+    number(cell_at(t, row, column), "%.2e", ran(r) ? r->o.rmse : NAN);
+    number(cell_at(t, row, column + 1), "%.2e", quantised ? r->o.plain_rmse : NAN);
+    number(cell_at(t, row, column + 2), "%.2e",
+           !ran(r)     ? NAN
+           : quantised ? r->o_unquantised_rmse
+                       : r->o.plain_rmse);
+}
+
 static long long compared(const struct result *r) {
     int64_t count = r->o.compared + r->lse.compared;
     for (int i = 0; i < GRADIENTS; ++i) count += r->gradient[i].compared;
@@ -255,10 +269,14 @@ void report_print_table(FILE *out, const struct report *report) {
     static const char *const of_backward[] = {">worst err", ">bound", ">O err", ">bound"};
     static const char *const times[] = {">ms", ">half within", ">TFLOP/s", ">of peak", ">x first"};
     const char *head[MAX_COLUMNS + 1] = {"kernel", "what it adds"};
-    int bench = report->options->bench, backward = 0, n = 2;
+    int bench = report->options->bench, backward = 0, quantised = 0, n = 2;
+    char plain[CELL_BYTES];
+    snprintf(plain, sizeof plain, ">plain %s", dtype_name(report->shape.dtype));
     for (int i = 0; i < report->count; ++i) backward |= report->results[i].backward;
+    for (int i = 0; i < report->count; ++i) quantised |= report->results[i].quantised != QUANTISED_NOT;
     for (int i = 0; i < 4; ++i) head[n++] = (backward ? of_backward : of_forward)[i];
     head[n++] = ">compared";
+    if (quantised) head[n++] = ">O RMSE", head[n++] = ">emulated", head[n++] = plain;
     for (int i = 0; i < 5 && bench; ++i) head[n++] = times[i];
     head[n] = "verdict";
     struct table t;
@@ -273,7 +291,8 @@ void report_print_table(FILE *out, const struct report *report) {
             snprintf(cell_at(&t, row, 6), CELL_BYTES, "%lld", compared(r));
         else
             snprintf(cell_at(&t, row, 6), CELL_BYTES, "-");
-        if (bench) fill_times(report, r, &t, row, 7);
+        if (quantised) fill_rmse(r, &t, row, 7);
+        if (bench) fill_times(report, r, &t, row, quantised ? 10 : 7);
         snprintf(cell_at(&t, row, t.columns - 1), CELL_BYTES, "%s",
                  ran(r) ? verdict_text(r->verdict) : "did not run");
     }
@@ -316,6 +335,8 @@ static void json_finding(FILE *out, const char *name, const struct finding *f) {
             (long long)f->compared, (long long)f->rows, (long long)f->rows_total);
     json_number(out, "err", f->err);
     json_number(out, "bound", f->bound);
+    json_number(out, "rmse", f->rmse);
+    json_number(out, "plain_rmse", f->plain_rmse);
     fputc('}', out);
 }
 
@@ -333,6 +354,10 @@ static void json_result(FILE *out, const struct report *report, const struct res
     if (ran(r)) {
         json_finding(out, "o", &r->o);
         json_finding(out, "lse", &r->lse);
+        if (r->quantised != QUANTISED_NOT) {
+            json_text(out, "quantised", r->quantised == QUANTISED_E4M3 ? "e4m3" : "e4m3, rotated");
+            json_number(out, "o_unquantised_rmse", r->o_unquantised_rmse);
+        }
         for (int i = 0; i < GRADIENTS && r->backward; ++i)
             json_finding(out, tensor_file(TENSOR_DQ + i), &r->gradient[i]);
     }

@@ -24,6 +24,9 @@ struct result {
     char detail[600];
     int backward;  // it is a backward kernel; o and lse are those of its forward pass
     struct finding o, lse, gradient[GRADIENTS];
+    enum quantised
+        quantised;  // how the kernel quantises: then the plain implementation of o and lse does, too
+    double o_unquantised_rmse;  // of O by the plain implementation that does not, if the kernel does
     struct timing timing;
     double tflops;  // visible pairs only; 0 if not timed
 };
@@ -50,7 +53,8 @@ int report_is_refusal(const struct report *report);
 // The line that says what was understood: shape, type, inputs, device. Printed before anything runs.
 void report_print_configuration(FILE *out, const struct report *report);
 
-// The table of kernels, with times after --bench, and a line for each that did not run or is not right.
+// The table of kernels, with root mean square errors of O if one of them quantises, with times after --bench,
+// and a line for each that did not run or is not right.
 void report_print_table(FILE *out, const struct report *report);
 
 // The table of --sweep: N, kernel, memory, time, "does not fit".
