@@ -184,7 +184,7 @@ static void run_more(struct device_case *c, const struct kernel *kernel, struct 
     // A sweep goes on to lengths where a launch takes seconds: there, few repetitions.
     if (o->sweep && seconds * repetitions > 3) repetitions = seconds > 1 ? 1 : (int)(3 / seconds);
     if (result->verdict == VERDICT_RIGHT && (o->bench || o->sweep))
-        time_kernel(c, kernel, repetitions, report->peak_tflops, result);
+        time_kernel(c, kernel, repetitions, report_peak(report, kernel->support.quantised), result);
 }
 
 int run_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,

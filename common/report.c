@@ -95,6 +95,12 @@ static void mask_text(const struct attention *a, char text[64]) {
         snprintf(text + length, 64 - (size_t)length, ", window %d,%d", a->window_left, a->window_right);
 }
 
+static int some_kernel_quantises(const struct lab *lab) {
+    for (int i = 0; i < lab->kernel_count; ++i)
+        if (lab->kernels[i].support.quantised != QUANTISED_NOT) return 1;
+    return 0;
+}
+
 void report_print_configuration(FILE *out, const struct report *r) {
     const struct attention *a = &r->shape;
     const struct options *o = r->options;
@@ -131,7 +137,10 @@ void report_print_configuration(FILE *out, const struct report *r) {
                     "repetition; peak %s",
                     r->device->clock_mhz, r->device->memory_clock_mhz, (double)r->device->l2_bytes / 1e6,
                     r->peak_tflops > 0 ? "" : "not known\n");
-        if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "%.1f TFLOP/s\n", r->peak_tflops);
+        if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "%.1f TFLOP/s", r->peak_tflops);
+        if (!ON_CPU && r->peak_e4m3_tflops > 0 && some_kernel_quantises(r->lab))
+            fprintf(out, ", of e4m3 %.1f", r->peak_e4m3_tflops);
+        if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "\n");
     }
     fflush(out);
 }
@@ -178,11 +187,11 @@ static void fill_times(const struct report *report, const struct result *r, cons
         return;
     }
     const struct result *first = first_timed(report);
+    double peak = report_peak(report, r->quantised);
     number(cell_at(t, row, column), "%.4g", r->timing.median_ms);
     snprintf(cell_at(t, row, column + 1), CELL_BYTES, "%.4g..%.4g", r->timing.low_ms, r->timing.high_ms);
     number(cell_at(t, row, column + 2), ON_CPU ? "%.3g" : "%.1f", r->tflops);
-    number(cell_at(t, row, column + 3), "%.1f%%",
-           report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+    number(cell_at(t, row, column + 3), "%.1f%%", peak > 0 ? 100 * r->tflops / peak : NAN);
     number(cell_at(t, row, column + 4), "%.2f", first->timing.median_ms / r->timing.median_ms);
 }
 
@@ -362,13 +371,13 @@ static void json_result(FILE *out, const struct report *report, const struct res
             json_finding(out, tensor_file(TENSOR_DQ + i), &r->gradient[i]);
     }
     if (r->timing.repetitions) {
+        double peak = report_peak(report, r->quantised);
         json_number(out, "ms", r->timing.median_ms);
         json_number(out, "ms_low", r->timing.low_ms);
         json_number(out, "ms_high", r->timing.high_ms);
         fprintf(out, ", \"repetitions\": %d", r->timing.repetitions);
         json_number(out, "tflops", r->tflops);
-        json_number(out, "percent_of_peak",
-                    report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+        json_number(out, "percent_of_peak", peak > 0 ? 100 * r->tflops / peak : NAN);
     }
     fputc('}', out);
 }

@@ -35,13 +35,19 @@ struct report {
     const struct lab *lab;
     const struct options *options;
     const struct device *device;
-    struct attention shape;  // of the run; its pointers are not looked at
-    double peak_tflops;      // 0: not known
+    struct attention shape;   // of the run; its pointers are not looked at
+    double peak_tflops;       // of the storage type; 0: not known
+    double peak_e4m3_tflops;  // what kernels that quantise are held against
     struct result *results;
     int count;
     struct profile *profiles;  // of the kernels that were profiled (--profile)
     int profile_count;
 };
+
+// The device's peak for that kernel; 0: not known.
+static inline double report_peak(const struct report *report, enum quantised quantised) {
+    return quantised == QUANTISED_NOT ? report->peak_tflops : report->peak_e4m3_tflops;
+}
 
 // Takes every error and bound out of a result, as long as nothing was compared.
 void result_clear(struct result *result);
