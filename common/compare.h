@@ -66,8 +66,9 @@ struct comparison {
 struct finding {
     enum verdict verdict;
     double err, bound;  // of the head where err / bound is largest; NaN if the comparison ended before that
-    int64_t compared;   // elements compared with the reference
-    int64_t finite;     // of them, in rows that see a key, those where the reference is finite
+    double rmse, plain_rmse;  // root of the mean square error of all that is finite, and the plain one's
+    int64_t compared;         // elements compared with the reference
+    int64_t finite;           // of them, in rows that see a key, those where the reference is finite
     int64_t rows, rows_total;
     // The first bad element (of that head) and the values there; meaningful if verdict is UNWRITTEN, NAN or
     // WRONG.
@@ -76,5 +77,9 @@ struct finding {
 };
 
 struct finding compare(const struct comparison *c);
+
+// Root of the mean square of values - expected, [count] each, where both are finite; NaN where that is
+// nowhere.
+double root_mean_square_error(const double *values, const double *expected, int64_t count);
 
 #endif
