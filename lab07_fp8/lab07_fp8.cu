@@ -1,38 +1,36 @@
 // lab07_fp8.cu - FlashAttention-3 in fp8: both products on e4m3 tensor cores, at twice the rate of fp16.
 //
-// Q, K, V and O are fp16 or bf16. A first kernel, `prepare`, turns Q, K and V into e4m3 with a scale for
-// every 128 tokens (common/quantise.h), and a second multiplies them. FlashAttention-3 (Shah et al. 2024),
-// section 3.3. The kernels:
+// Q, K, V and O are fp16 or bf16. One kernel, `prepare`, makes e4m3 of Q, K and V, with a scale for every 128
+// tokens (common/quantise.h), and another multiplies. Lecture 25, sections 5.1-5.4; FlashAttention-3 (Shah et
+// al. 2024), section 3.3. The table has:
 //
-//     fp8           P, too, becomes e4m3; sums of 128 keys at a time in the tensor cores, promoted to fp32
-//     rotated       Q and K through a random rotation before they are rounded: outliers are spread out
-//     unpromoted    all keys summed in the tensor cores: faster, and on a GPU less exact the more keys there
-//     are
+//     fp8           P becomes e4m3, too; the tensor cores sum 128 keys, fp32 the rest: the promotion
+//     rotated       Q and K are rotated before they are rounded, so that outliers are spread over a row
+//     unpromoted    the tensor cores sum all keys: fewer instructions, and less exact the more keys there are
 //
-// The block. Blocks stay, one on each multiprocessor, and take tile after tile of 128 queries. Warpgroup 0 is
-// the producer: one thread, which has TMA load everything. The two others, the consumers, have 64 queries
-// each:
+// What fp8 asks for and fp16 does not:
+//   - wgmma takes 8-bit operands only with the summed dimension contiguous. P V sums over keys, and V is
+//     [key][column]: prepare writes it transposed.
+//   - An accumulator of P is not laid out like an operand of 8 bits, but it is if keys change places: prepare
+//     writes V's keys in the order that P's registers have (key_at).
+//   - e4m3 has four significant bits, and ends at 448: scales, a P of up to 256, promotion.
 //
-//     producer     Q, K, V of this tile, then of the next one ...       waits for empty stages
-//     consumers    S = Q K^T, softmax, O += P V; the end: O / l         wait for full stages
+// A block stays on its multiprocessor and takes one tile of 128 queries after another. One thread, the
+// producer, has TMA load everything into rings of stages; two warpgroups, the consumers, have 64 queries
+// each. A consumer's step from P of tile n (128 keys) to that of tile n + 1; what stands between wgmma and
+// wait runs beside the tensor cores:
 //
-// A consumer's step, tile n of 128 keys; what stands between wgmma and wait runs beside the tensor cores:
+//     wait for K of n + 1        wgmma  S = Q K^T of n + 1
+//     O += PV of n - 1                                       in fp32, times the scale of V: the promotion
+//                                wgmma  PV = P V of n
+//     wait for S                 K's stage is free
+//     m, P = 2^(S - m + 8), l                                in fp32, P up to 256
+//     wait for V of n + 1
+//     wait for PV                V's stage is free
+//     P to e4m3
 //
-//     wait K[n + 1]                wgmma  S = Q K[n + 1]^T
-//     O += PV * scale of V[n - 1]                                       the promotion, in fp32
-//                                  wgmma  PV = P V[n]
-//     wait S, free K[n + 1]
-//     maximum, P' = 2^(c S - m + 8), row sums
-//     wait PV, free V[n]           P = e4m3(P')
-//
-// The three things that fp8 asks for and fp16 does not:
-//   - wgmma takes 8-bit operands only with the summed dimension contiguous. V is [key][column], and P V sums
-//     over keys: prepare writes it transposed.
-//   - An accumulator of P is not laid out like the operand P, but it is if the keys are renumbered: within
-//     every 16, prepare stores V's keys in the order that P's registers have (key_at below).
-//   - e4m3 ends at 448 and has four bits: scales, a P of up to 256, and fp32 where sums get long.
-//
-//     ./lab run 07_fp8         or        build/cpu/lab07_fp8 --causal --kernel rotated --inputs outliers
+//     ./lab run 07_fp8         or        build/cpu/lab07_fp8 --causal --kernel rotated --inputs
+//     added-outliers
 
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
@@ -48,21 +46,19 @@
 #include "common/tensor_map.h"
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
-constexpr int WARP = 32;
-constexpr int WARPGROUP = 4 * WARP;
-constexpr int CONSUMERS = 2;  // warpgroups
+constexpr int WARP = 32, WARPGROUP = 4 * WARP;
+constexpr int CONSUMERS = 2;            // warpgroups
+constexpr int READERS = 4 * CONSUMERS;  // warps that read a stage
 constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;
-constexpr int ROWS = 64;                      // queries of a warpgroup: the m of wgmma
-constexpr int QUERIES = CONSUMERS * ROWS;     // of a tile
-constexpr int KEYS = 128;                     // of a tile
-constexpr int PRODUCER_REGISTERS = 24;        // of a thread; of 168 at the launch, 3 * 168 = 24 + 2 * 240
-constexpr int CONSUMER_REGISTERS = 240;       // see setmaxnreg
-constexpr unsigned Q_STAGES = 2, STAGES = 4;  // of Q; of K, and of V
-constexpr int STEP_BYTES = 32;                // of a row that one wgmma multiplies
-constexpr int P_STEPS = KEYS / STEP_BYTES;    // in a tile of P
+constexpr int ROWS = 64;                               // queries of a warpgroup: the m of wgmma
+constexpr int QUERIES = CONSUMERS * ROWS, KEYS = 128;  // of a tile
+constexpr int PRODUCER_REGISTERS = 24;  // of a thread. All have 168 at the launch, and 3 * 168 = 24 + 2 * 240
+constexpr int CONSUMER_REGISTERS = 240;
+constexpr unsigned Q_STAGES = 2, STAGES = 4;               // of Q; of K, and of V
+constexpr int STEP_BYTES = 32, STEPS = KEYS / STEP_BYTES;  // of a row in one wgmma; of those in a tile of P
 constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
 constexpr float LEAST_FACTOR = 1.2e-38f;  // not 0, which -inf, a masked score, is multiplied by
-constexpr float SCORE_MAX = 1 << 22;      // beyond, fp32 rounds 2^8 to more than e4m3 holds
+constexpr float SCORE_MAX = 1 << 22;      // beyond, m is rounded by so much that P of 256 passes 448
 static_assert(QUERIES == QUANTISE_BLOCK && KEYS == QUANTISE_BLOCK, "a tile has one scale");
 
 enum step { PROMOTED, UNPROMOTED };
@@ -70,17 +66,16 @@ enum step { PROMOTED, UNPROMOTED };
 static __device__ int lane() { return threadIdx.x % WARP; }
 static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / WARP, 0); }
 
-// ---- what prepare leaves for the other kernel ----
+// ---- what prepare leaves for the other kernel, in the workspace ----
 
 struct scratch {
-    uint8_t *q;                  // e4m3 [batch * heads][seqlen_q][D]
-    uint8_t *k;                  // e4m3 [batch * kv_heads][seqlen_k][D]
-    uint8_t *v;                  // e4m3 [batch * kv_heads][D][padded_k]: V^T, the keys in the order of key_at
-    float4 *q_scale;             // [batch * heads][q_blocks]: scale, 0, 0, 0
-    float4 *k_scale;             // [batch * kv_heads][k_blocks]: scale of K, that of V, log2 and 1 / of V's
-    unsigned *drawn;             // tiles of queries that blocks have drawn
-    int64_t padded_k;            // seqlen_k up to whole tiles
-    int64_t q_blocks, k_blocks;  // blocks of 128 tokens, of a head
+    uint8_t *q, *k;  // e4m3 [batch * heads][seqlen_q][D], [batch * kv_heads][seqlen_k][D]
+    uint8_t *v;      // e4m3 [batch * kv_heads][D][padded_k]: V^T, the keys in the order of key_at
+    float4
+        *q_scale;  // [batch * heads][q_blocks]: scale, 0, 0, 0. Records of 16 bytes, which can be bulk-loaded
+    float4 *k_scale;  // [batch * kv_heads][k_blocks]: scale of K, scale of V, its log2, 1 / it
+    unsigned *drawn;  // tiles of queries that blocks have drawn
+    int64_t padded_k, q_blocks, k_blocks;  // seqlen_k up to whole blocks; blocks of 128 tokens of a head
     size_t bytes;
 };
 
@@ -92,106 +87,119 @@ static void *take(char *base, size_t *offset, int64_t bytes) {
 static struct scratch scratch_of(const struct attention *a) {
     struct scratch s;
     int64_t q_heads = (int64_t)a->batch * a->heads, k_heads = (int64_t)a->batch * a->kv_heads;
-    int64_t columns = quantise_columns(a->head_dim);
+    int64_t columns = quantise_columns(a->head_dim), record = sizeof(float4);
     char *base = (char *)a->workspace;
     s.q_blocks = quantise_blocks(a->seqlen_q), s.k_blocks = quantise_blocks(a->seqlen_k);
     s.padded_k = s.k_blocks * QUANTISE_BLOCK;
     s.bytes = 0;
-    s.drawn = (unsigned *)take(base, &s.bytes, sizeof *s.drawn);
     s.q = (uint8_t *)take(base, &s.bytes, q_heads * a->seqlen_q * columns);
     s.k = (uint8_t *)take(base, &s.bytes, k_heads * a->seqlen_k * columns);
     s.v = (uint8_t *)take(base, &s.bytes, k_heads * s.padded_k * columns);
-    s.q_scale = (float4 *)take(base, &s.bytes, q_heads * s.q_blocks * (int64_t)sizeof(float4));
-    s.k_scale = (float4 *)take(base, &s.bytes, k_heads * s.k_blocks * (int64_t)sizeof(float4));
+    s.q_scale = (float4 *)take(base, &s.bytes, q_heads * s.q_blocks * record);
+    s.k_scale = (float4 *)take(base, &s.bytes, k_heads * s.k_blocks * record);
+    s.drawn = (unsigned *)take(base, &s.bytes, sizeof *s.drawn);
     return s;
 }
 static size_t scratch_bytes(const struct attention *a) { return scratch_of(a).bytes; }
 
 // ---- prepare: fp16 or bf16 to e4m3 ----
 
-// P's accumulators (common/ptx/wgmma.h, D): of 16 keys, the lane with c = lane % 4 has 2c, 2c + 1, 2c + 8 and
-// 2c + 9. As a left operand (A) it has to have numbers 4c ... 4c + 3. So V's keys change places: number n of
-// a tile is key key_at(n), and it is P's registers that are right as they are.
-static __device__ int key_at(int n) { return n / 16 * 16 + (n / 2 % 2) * 8 + n / 4 % 4 * 2 + n % 2; }
-static __device__ int place_of_key(int key) {
+// P's accumulators (D in common/ptx/wgmma.h): of 16 keys, the lane with c = lane % 4 has 2c, 2c + 1, 2c + 8
+// and 2c + 9. As a left operand (A) it has to have numbers 4c ... 4c + 3. So V's keys change places: number n
+// of a tile is key key_at(n), and P's registers are right as they are.
+static __device__ int key_at(int n) { return n / 16 * 16 + n / 2 % 2 * 8 + n / 4 % 4 * 2 + n % 2; }
+static __device__ int number_of(int key) {
     return key / 16 * 16 + key / 2 % 4 * 4 + key / 8 % 2 * 2 + key % 2;
 }
 
-// Rotates a row of which D / 8 neighbouring lanes have 8 columns each, from column 8 * chunk on:
-// quantise_rotate of common/quantise.h, with shuffles for the butterflies between lanes.
-template <int D> static __device__ void rotate(float (&x_reg)[8], int chunk) {
+// A block of threads has 128 tokens. A thread has OWN rows of 8 columns, a chunk: four tokens that are
+// neighbours in key_at, or twice four. A row's chunks are in neighbouring lanes.
+constexpr int PREPARE_THREADS = 256;
+template <int D> constexpr int CHUNKS = D / 8;
+template <int D> constexpr int OWN = QUANTISE_BLOCK *CHUNKS<D> / PREPARE_THREADS;
+template <int D> static __device__ int chunk() { return (int)threadIdx.x % CHUNKS<D>; }
+template <int D> static __device__ int quad(int n) {  // of row n
+    return ((int)threadIdx.x + n / 4 * PREPARE_THREADS) / CHUNKS<D>;
+}
+template <int D> static __device__ int token(int n) { return key_at(4 * quad<D>(n) + n % 4); }
+
+// Tokens from `count` on and columns from head_dim on are 0. first: the block's first token.
+template <class T, int D>
+static __device__ void load_rows(const T *first, int64_t stride, int64_t count, int head_dim,
+                                 float (&x_reg)[OWN<D>][8]) {
 #pragma unroll
-    for (int e = 0; e < 8; e++) x_reg[e] *= quantise_sign(chunk * 8 + e) * quantise_rotation_factor(D);
+    for (int n = 0; n < OWN<D>; n++) {
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (token<D>(n) < count && chunk<D>() * 8 < head_dim)
+            x = *(const uint4 *)(first + token<D>(n) * stride + chunk<D>() * 8);
+        const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
-    for (int step = 1; step < 8; step *= 2)
+        for (int e = 0; e < 8; e += 2) {
+            float2 pair = unpack2<T>(words[e / 2]);
+            x_reg[n][e] = pair.x, x_reg[n][e + 1] = pair.y;
+        }
+    }
+}
+
+// quantise_rotate of common/quantise.h for a chunk: butterflies within a thread, then between lanes.
+template <int D> static __device__ void rotate(float (&x_reg)[8]) {
 #pragma unroll
-        for (int e = 0; e < 8; e++)
-            if (!(e & step)) {
-                float low = x_reg[e], high = x_reg[e + step];
-                x_reg[e] = low + high, x_reg[e + step] = low - high;
-            }
+    for (int e = 0; e < 8; e++) x_reg[e] *= quantise_sign(chunk<D>() * 8 + e) * quantise_rotation_factor(D);
 #pragma unroll
-    for (int step = 1; step < D / 8; step *= 2)
+    for (int n = 0; n < 12; n++) {
+        int step = 1 << n / 4, e = n % 4 / step * 2 * step + n % 4 % step;  // numbers e without that bit
+        float low = x_reg[e], high = x_reg[e + step];
+        x_reg[e] = low + high, x_reg[e + step] = low - high;
+    }
+#pragma unroll
+    for (int step = 1; step < CHUNKS<D>; step *= 2)
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             float other = __shfl_xor_sync(ALL_LANES, x_reg[e], step);
-            x_reg[e] = chunk & step ? other - x_reg[e] : other + x_reg[e];
+            x_reg[e] = chunk<D>() & step ? other - x_reg[e] : other + x_reg[e];
         }
 }
 
-constexpr int PREPARE_THREADS = 256;
-enum which { IS_Q, IS_K, IS_V };
+// The largest |x| of the block's 128 tokens. fmaxf passes over a NaN: other rows need a scale all the same.
+template <int D> static __device__ float block_max(const float (&x_reg)[OWN<D>][8]) {
+    __shared__ float max_smem[PREPARE_THREADS / WARP];
+    float top = 0.0f;
+#pragma unroll
+    for (int n = 0; n < OWN<D> * 8; n++) top = fmaxf(top, fabsf(x_reg[n / 8][n % 8]));
+    for (int offset = 1; offset < WARP; offset *= 2)
+        top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, offset));
+    __syncthreads();  // everybody has read what a call before has left there
+    if (lane() == 0) max_smem[threadIdx.x / WARP] = top;
+    __syncthreads();  // the maxima of all warps are there
+    for (int w = 0; w < PREPARE_THREADS / WARP; w++) top = fmaxf(top, max_smem[w]);
+    return top;
+}
 
-// A block of threads quantises a block of 128 tokens: of Q, K or V, in this order of blockIdx.x.
+// Quantises 128 tokens: of Q, K or V, in this order of blockIdx.x.
+enum which { IS_Q, IS_K, IS_V };
 template <class T, int D, bool ROTATES>
 __global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct attention a, struct scratch s) {
-    constexpr int CHUNKS = D / 8;  // of a row: 8 numbers each, 16 bytes of T
-    // A thread has one or two units: a chunk of the four tokens that are neighbours in key_at.
-    constexpr int UNITS = QUANTISE_BLOCK / 4 * CHUNKS / PREPARE_THREADS;
-    __shared__ float amax_smem[PREPARE_THREADS / WARP];
     __shared__ uint32_t v_smem[D][QUANTISE_BLOCK / 4];  // V^T, four keys a word
     if (blockIdx.x == 0 && threadIdx.x == 0) *s.drawn = 0;
-
     int64_t block = blockIdx.x, of_q = (int64_t)a.batch * a.heads * s.q_blocks;
     int64_t of_k = (int64_t)a.batch * a.kv_heads * s.k_blocks;
     enum which which = block < of_q ? IS_Q : block < of_q + of_k ? IS_K : IS_V;
     block -= which == IS_Q ? 0 : which == IS_K ? of_q : of_q + of_k;
-    struct tensor tensor = which == IS_Q ? a.q : which == IS_K ? a.k : a.v;
+    struct tensor t = which == IS_Q ? a.q : which == IS_K ? a.k : a.v;
     int heads = which == IS_Q ? a.heads : a.kv_heads, seqlen = which == IS_Q ? a.seqlen_q : a.seqlen_k;
     int64_t blocks = which == IS_Q ? s.q_blocks : s.k_blocks, head = block / blocks;
     int64_t first = block % blocks * QUANTISE_BLOCK;
 
-    float x_reg[UNITS][4][8], amax = 0.0f;
+    float x_reg[OWN<D>][8], amax;
+    load_rows<T, D>(row<T>(t, head / heads, head % heads, first), t.stride_row, seqlen - first, a.head_dim,
+                    x_reg);
 #pragma unroll
-    for (int u = 0; u < UNITS; u++) {
-        int quad = ((int)threadIdx.x + u * PREPARE_THREADS) / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
+    for (int n = 0; n < OWN<D>; n++)
+        if (ROTATES && which != IS_V) rotate<D>(x_reg[n]);
+    while ((amax = block_max<D>(x_reg)) == INFINITY)  // rare. e4m3 has no infinity: a NaN takes its place
 #pragma unroll
-        for (int t = 0; t < 4; t++) {
-            int64_t token = first + key_at(4 * quad + t);
-            uint4 packed = make_uint4(0, 0, 0, 0);
-            if (token < seqlen && chunk * 8 < a.head_dim)
-                packed = *(const uint4 *)(row<T>(tensor, head / heads, head % heads, token) + chunk * 8);
-            const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float2 pair = unpack2<T>(words[e]);
-                x_reg[u][t][2 * e] = pair.x, x_reg[u][t][2 * e + 1] = pair.y;
-            }
-        }
-    }
-#pragma unroll
-    for (int u = 0; u < UNITS; u++)
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            if (ROTATES && which != IS_V) rotate<D>(x_reg[u][t], (int)threadIdx.x % CHUNKS);
-#pragma unroll
-            for (int e = 0; e < 8; e++) amax = quantise_amax(amax, x_reg[u][t][e]);
-        }
-    for (int offset = 1; offset < WARP; offset *= 2)
-        amax = fmaxf(amax, __shfl_xor_sync(ALL_LANES, amax, offset));
-    if (lane() == 0) amax_smem[threadIdx.x / WARP] = amax;
-    __syncthreads();  // all warps' maxima are there
-    for (int w = 0; w < PREPARE_THREADS / WARP; w++) amax = fmaxf(amax, amax_smem[w]);
+        for (int n = 0; n < OWN<D> * 8; n++)
+            if (isinf(x_reg[n / 8][n % 8])) x_reg[n / 8][n % 8] = NAN;
     if (threadIdx.x == 0) {
         float scale = quantise_scale(amax);
         float4 *record = (which == IS_Q ? s.q_scale : s.k_scale) + block;
@@ -199,57 +207,48 @@ __global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct attention a, s
         if (which == IS_K) record->x = scale;
         if (which == IS_V) record->y = scale, record->z = log2f(scale), record->w = 1.0f / scale;
     }
-    // The kernel multiplies scores by |scale|, so that the largest is the largest before it, too.
+    // The other kernel multiplies scores by |scale|, so that their order is that of q . k.
     float inverse = which == IS_Q && a.scale < 0.0f ? -quantise_inverse(amax) : quantise_inverse(amax);
-    uint8_t *rows = (which == IS_Q ? s.q : s.k) + (head * seqlen + first) * D;
 #pragma unroll
-    for (int u = 0; u < UNITS; u++) {
-        int quad = ((int)threadIdx.x + u * PREPARE_THREADS) / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
+    for (int n = 0; n < OWN<D> * 8; n++) x_reg[n / 8][n % 8] *= inverse;
+    if (which != IS_V) {
+        uint8_t *rows = (which == IS_Q ? s.q : s.k) + (head * seqlen + first) * D;
 #pragma unroll
-        for (int t = 0; t < 4; t++)
-#pragma unroll
-            for (int e = 0; e < 8; e++) x_reg[u][t][e] = quantise_scaled(x_reg[u][t][e], inverse);
-        if (which == IS_V) {
-#pragma unroll
-            for (int e = 0; e < 8; e++)  // words exchanged so that a warp's lie in 32 banks
-                v_smem[chunk * 8 + e][quad ^ chunk * (WARP / CHUNKS)] =
-                    pack4_e4m3(x_reg[u][0][e], x_reg[u][1][e], x_reg[u][2][e], x_reg[u][3][e]);
-            continue;
-        }
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            const float *x = x_reg[u][t];
-            int token = key_at(4 * quad + t);
-            if (first + token < seqlen)
-                *(uint2 *)(rows + (int64_t)token * D + chunk * 8) =
+        for (int n = 0; n < OWN<D>; n++) {
+            const float *x = x_reg[n];
+            if (first + token<D>(n) < seqlen)
+                *(uint2 *)(rows + token<D>(n) * D + chunk<D>() * 8) =
                     make_uint2(pack4_e4m3(x[0], x[1], x[2], x[3]), pack4_e4m3(x[4], x[5], x[6], x[7]));
         }
+        return;
     }
-    if (which != IS_V) return;
+    constexpr int APART = WARP / CHUNKS<D>;  // words change places, so that those of a warp lie in 32 banks
+#pragma unroll
+    for (int n = 0; n < OWN<D>; n += 4)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v_smem[chunk<D>() * 8 + e][quad<D>(n) ^ chunk<D>() * APART] =
+                pack4_e4m3(x_reg[n][e], x_reg[n + 1][e], x_reg[n + 2][e], x_reg[n + 3][e]);
     __syncthreads();  // V^T is whole before it is read by rows
     for (int d = warp(); d < D; d += PREPARE_THREADS / WARP)
-        ((uint32_t *)(s.v + (head * D + d) * s.padded_k + first))[lane()] =
-            v_smem[d][lane() ^ d / 8 * (WARP / CHUNKS)];
+        ((uint32_t *)(s.v + (head * D + d) * s.padded_k + first))[lane()] = v_smem[d][lane() ^ d / 8 * APART];
 }
 
-// ---- what the threads of a block share ----
+// ---- what a block's threads share ----
 
-// K and V have a ring of stages each, so that K is free as soon as S is there; Q has one, too. Tile number n
-// of a block, counted from its first, lies in stage n % stages, and both barriers of that stage are then in
-// phase n / stages. A consumer waits for that phase of `full`. The producer waits for the one before it of
+// K and V have a ring of stages each, so that a stage of K is free as soon as S is there; so has Q. Tile
+// number n of a block, counted from its first, lies in stage n % stages, and both barriers of that stage are
+// then in phase n / stages. A consumer waits for that phase of `full`, the producer for the one before it of
 // `empty`: a fresh barrier lets that pass.
-struct rings {
+template <int D> struct shared {
+    uint8_t q[Q_STAGES][QUERIES][D],
+        k[STAGES][KEYS][D];                     // as TMA writes them: 128-byte swizzle, 64 if D = 64
+    uint8_t v[STAGES][D][KEYS];                 // 128-byte swizzle
+    char o[READERS][16 * D * 2];                // of a warp: rows on their way to O
+    float4 q_scale[Q_STAGES], k_scale[STAGES];  // records of struct scratch
+    unsigned tile[Q_STAGES];                    // which tile's queries lie in q
     uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
-};
-template <int D> struct shared {
-    uint8_t q[Q_STAGES][QUERIES][D];  // as TMA stores them: 128-byte swizzle, 64 if D = 64
-    uint8_t k[STAGES][KEYS][D];
-    uint8_t v[STAGES][D][KEYS];                        // 128-byte swizzle
-    char o[CONSUMERS * WARPGROUP / WARP][16 * D * 2];  // of a warp: rows on their way to O
-    float4 q_scale[Q_STAGES], k_scale[STAGES];         // records of struct scratch
-    struct rings rings;
-    unsigned tile[Q_STAGES];  // which queries lie in q
 };
 
 static __device__ __forceinline__ void await_full(const uint64_t *bars, unsigned stages, unsigned n) {
@@ -258,28 +257,17 @@ static __device__ __forceinline__ void await_full(const uint64_t *bars, unsigned
 static __device__ __forceinline__ void await_empty(const uint64_t *bars, unsigned stages, unsigned n) {
     mbarrier_wait(shared_address(&bars[n % stages]), n / stages % 2 ^ 1);
 }
-// A warp is done with the stage, which is empty when all warps of the consumers are.
+// This warp is done with the stage.
 static __device__ __forceinline__ void release(const uint64_t *bars, unsigned stages, unsigned n) {
     __syncwarp();  // all lanes have read
     if (elect_one()) mbarrier_arrive(shared_address(&bars[n % stages]));
 }
 
-static __device__ void make_barriers(struct rings *r) {
-    if (threadIdx.x == 0) {
-        constexpr int READERS = CONSUMERS * WARPGROUP / WARP;  // warps
-        for (unsigned i = 0; i < Q_STAGES; i++) {
-            mbarrier_init(shared_address(&r->q_full[i]), 1);
-            mbarrier_init(shared_address(&r->q_empty[i]), READERS);
-        }
-        for (unsigned i = 0; i < STAGES; i++) {
-            mbarrier_init(shared_address(&r->k_full[i]), 1);
-            mbarrier_init(shared_address(&r->v_full[i]), 1);
-            mbarrier_init(shared_address(&r->k_empty[i]), READERS);
-            mbarrier_init(shared_address(&r->v_empty[i]), READERS);
-        }
-        fence_mbarrier_init();
+static __device__ void make_barriers(uint64_t *full, uint64_t *empty, unsigned stages) {
+    for (unsigned i = 0; i < stages; i++) {
+        mbarrier_init(shared_address(&full[i]), 1);  // the producer
+        mbarrier_init(shared_address(&empty[i]), READERS);
     }
-    __syncthreads();  // the barriers are there before anybody uses them
 }
 
 // ---- which block does what ----
@@ -289,17 +277,18 @@ struct problem {
     struct scratch s;
     float factor;    // |scale| * log2(e)
     unsigned tiles;  // of queries, of all heads
-    // Heads that take turns: with a mask the longest tiles of several heads come first, but of no more heads
-    // than have their K and V in L2.
-    int abreast;
+    int abreast;     // heads that take turns: see find_work
 };
 
-// A tile of queries, and the tiles of keys that it goes through, from the last to the first: of those from
+// A tile of queries, and the tiles of keys that it goes through, from the last to the first: in those from
 // `open` on, some query does not see some key.
 struct work {
-    int head, kv_head;  // of all batches: batch * heads + head, as it is numbered in struct scratch
+    int head, kv_head;  // of all batches: batch * heads + head, as struct scratch counts
     int first_query, tiles, open;
 };
+
+// The last queries, which see the most keys, come first. With a mask several heads take turns, so that the
+// long tiles of all come first, but no more heads than have their K and V in L2.
 static __device__ struct work find_work(const struct problem *p, unsigned tile) {
     const struct attention *a = &p->a;
     int q_tiles = (int)p->s.q_blocks, heads = a->batch * a->heads;
@@ -309,8 +298,7 @@ static __device__ struct work find_work(const struct problem *p, unsigned tile) 
     w.head = first_head + turn % taking;
     w.kv_head = w.head / (a->heads / a->kv_heads);
     w.first_query = (q_tiles - 1 - turn / taking) * QUERIES;
-    int last_query = min(w.first_query + QUERIES, a->seqlen_q) - 1;
-    w.tiles = (visible_keys(a, last_query) + KEYS - 1) / KEYS;
+    w.tiles = (visible_keys(a, min(w.first_query + QUERIES, a->seqlen_q) - 1) + KEYS - 1) / KEYS;
     w.open = visible_keys(a, w.first_query) / KEYS;
     return w;
 }
@@ -318,97 +306,112 @@ static __device__ struct work find_work(const struct problem *p, unsigned tile) 
 // ---- the producer ----
 
 template <int D>
+static __device__ void load_k(const struct problem *p, const CUtensorMap *map, const struct work *w, int t,
+                              unsigned n, struct shared<D> *it) {
+    uint32_t full = shared_address(&it->k_full[n % STAGES]);
+    await_empty(it->k_empty, STAGES, n);
+    mbarrier_arrive_expect_tx(full, KEYS * D + sizeof(float4));
+    tma_load_4d(shared_address(it->k[n % STAGES]), map, full, 0, t * KEYS, w->kv_head, 0);
+    bulk_load(shared_address(&it->k_scale[n % STAGES]), p->s.k_scale + w->kv_head * p->s.k_blocks + t,
+              sizeof(float4), full);
+}
+template <int D>
+static __device__ void load_v(const CUtensorMap *map, const struct work *w, int t, unsigned n,
+                              struct shared<D> *it) {
+    uint32_t full = shared_address(&it->v_full[n % STAGES]);
+    await_empty(it->v_empty, STAGES, n);
+    mbarrier_arrive_expect_tx(full, KEYS * D);
+    tma_load_4d(shared_address(it->v[n % STAGES]), map, full, t * KEYS, 0, w->kv_head, 0);
+}
+
+template <int D>
 static __device__ void produce(const struct problem *p, const CUtensorMap *q_map, const CUtensorMap *k_map,
                                const CUtensorMap *v_map, struct shared<D> *it) {
-    constexpr uint32_t RECORD = sizeof(float4);
-    struct rings *r = &it->rings;
-    unsigned tile = blockIdx.x;  // then whichever comes next
-    for (unsigned turn = 0, n = 0;; turn++) {
+    unsigned tile = blockIdx.x, n = 0;  // the first of each block, then whichever nobody has drawn
+    for (unsigned turn = 0;; turn++) {
         unsigned stage = turn % Q_STAGES;
-        uint32_t q_full = shared_address(&r->q_full[stage]);
-        await_empty(r->q_empty, Q_STAGES, turn);
+        uint32_t full = shared_address(&it->q_full[stage]);
+        await_empty(it->q_empty, Q_STAGES, turn);
         it->tile[stage] = tile;
-        if (tile >= p->tiles) {
-            mbarrier_arrive(q_full);
+        if (tile >= p->tiles) {  // there is no more: the consumers end, too
+            mbarrier_arrive(full);
             return;
         }
         unsigned next = gridDim.x + atomicAdd(p->s.drawn, 1u);  // on its way during the loads
         struct work w = find_work(p, tile);
-        mbarrier_arrive_expect_tx(q_full, QUERIES * D + RECORD);
-        tma_load_4d(shared_address(it->q[stage]), q_map, q_full, 0, w.first_query, w.head, 0);
+        mbarrier_arrive_expect_tx(full, QUERIES * D + sizeof(float4));
+        tma_load_4d(shared_address(it->q[stage]), q_map, full, 0, w.first_query, w.head, 0);
         bulk_load(shared_address(&it->q_scale[stage]),
-                  p->s.q_scale + w.head * p->s.q_blocks + w.first_query / QUERIES, RECORD, q_full);
-        // K[0], K[1], V[0], K[2], V[1], ...: the order in which they are needed.
-        for (int i = 0; i <= w.tiles; i++) {
-            if (i < w.tiles) {
-                int key_tile = w.tiles - 1 - i, at = (int)((n + i) % STAGES);
-                await_empty(r->k_empty, STAGES, n + i);
-                uint32_t full = shared_address(&r->k_full[at]);
-                mbarrier_arrive_expect_tx(full, KEYS * D + RECORD);
-                tma_load_4d(shared_address(it->k[at]), k_map, full, 0, key_tile * KEYS, w.kv_head, 0);
-                bulk_load(shared_address(&it->k_scale[at]),
-                          p->s.k_scale + w.kv_head * p->s.k_blocks + key_tile, RECORD, full);
-            }
-            if (i > 0) {
-                int key_tile = w.tiles - i, at = (int)((n + i - 1) % STAGES);
-                await_empty(r->v_empty, STAGES, n + i - 1);
-                uint32_t full = shared_address(&r->v_full[at]);
-                mbarrier_arrive_expect_tx(full, KEYS * D);
-                tma_load_4d(shared_address(it->v[at]), v_map, full, key_tile * KEYS, 0, w.kv_head, 0);
-            }
+                  p->s.q_scale + w.head * p->s.q_blocks + w.first_query / QUERIES, sizeof(float4), full);
+        if (w.tiles > 0) load_k<D>(p, k_map, &w, w.tiles - 1, n, it);
+        for (int t = w.tiles - 1; t >= 0; t--, n++) {  // in the order in which they are needed
+            if (t > 0) load_k<D>(p, k_map, &w, t - 1, n + 1, it);
+            load_v<D>(v_map, &w, t, n, it);
         }
-        n += w.tiles;
         tile = next;
     }
 }
 
-// ---- the consumers: S = Q K^T and P V ----
+// ---- the consumers: products ----
 
-// A lane of a consumer has numbers x[i] of a row of S, P or O: of row lane / 4, or that + 8 if i / 2 is odd
-// (h = 0, 1), and column 8 (i / 4) + 2 (lane % 4) + i % 2. Four neighbouring lanes share two whole rows.
+// What a lane of a consumer has of its tile. Of S, P and O (64 rows of a warpgroup, 16 of a warp) it has x[i]
+// in row lane / 4, or that + 8 if i / 2 is odd (h = 0, 1), and column 8 (i / 4) + 2 (lane % 4) + i % 2. Four
+// neighbouring lanes share two whole rows.
+template <int D> struct registers {
+    float s[KEYS / 2];           // S, then P before it is rounded
+    uint32_t p[STEPS][4];        // P
+    float pv[D / 2], weight[2];  // P V of a tile that is not in O yet, and what it is multiplied by
+    float o[D / 2];
+    float m[2], l[2];  // the row's maximum, as a power of two; the sum of the lane's own P
+    float v_scale;     // of the tile that P is of
+    bool has_pv;
+};
 static __device__ int lane_row() { return lane() / 4; }
 static __device__ int lane_column() { return lane() % 4 * 2; }
 static __device__ __forceinline__ float quad_max(float x) {
     for (int offset = 1; offset < 4; offset *= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, offset));
     return x;
 }
-static __device__ float quad_sum(float x) {
+static __device__ __forceinline__ float quad_sum(float x) {
     for (int offset = 1; offset < 4; offset *= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);
     return x;
 }
 
-// Starts S = Q K^T for a tile of keys. q, k: descriptors of rows of D bytes.
+// Starts S = Q K^T. Rows of D bytes, of queries and of keys.
 template <int D>
-static __device__ __forceinline__ void multiply_q_k(uint64_t q, uint64_t k, float (&s_reg)[KEYS / 2]) {
-    wgmma_ss<__nv_fp8_e4m3, KEYS, 0, false, false>(s_reg, q, k);
+static __device__ __forceinline__ void start_q_k(const uint8_t (*q_smem)[D], const uint8_t (*k_smem)[D],
+                                                 struct registers<D> &reg) {
+    uint64_t q = wgmma_descriptor(shared_address(q_smem), 16, 8 * D, D);
+    uint64_t k = wgmma_descriptor(shared_address(k_smem), 16, 8 * D, D);
+    wgmma_fence();  // ordinary code has used the registers of S
+    wgmma_ss<__nv_fp8_e4m3, KEYS, 0, false, false>(reg.s, q, k);
 #pragma unroll
-    for (int step = 1; step < D / STEP_BYTES; step++)
-        wgmma_ss<__nv_fp8_e4m3, KEYS, 1, false, false>(s_reg, q + step * STEP_BYTES / 16,
-                                                       k + step * STEP_BYTES / 16);
+    for (int at = STEP_BYTES; at < D; at += STEP_BYTES)
+        wgmma_ss<__nv_fp8_e4m3, KEYS, 1, false, false>(reg.s, q + at / 16, k + at / 16);
     wgmma_commit();
 }
 
-// Starts P V of a tile of keys: added to pv_reg, or, if not ADDS, in its place.
-template <int D, int ADDS>
-static __device__ __forceinline__ void multiply_p_v(const uint32_t (&p_reg)[P_STEPS][4], uint64_t v,
-                                                    float (&pv_reg)[D / 2]) {
-    wgmma_rs<__nv_fp8_e4m3, D, ADDS, false>(pv_reg, p_reg[0], v);
+// Starts the product of P and a tile of V: PV = P V, or O += P V.
+template <int D, enum step STEP>
+static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], struct registers<D> &reg) {
+    uint64_t v = wgmma_descriptor(shared_address(v_smem), 16, 8 * KEYS, KEYS);
+    float(&sum)[D / 2] = STEP == PROMOTED ? reg.pv : reg.o;
+    wgmma_fence();  // P is written; ordinary code has used PV or O
+    wgmma_rs<__nv_fp8_e4m3, D, STEP == UNPROMOTED, false>(sum, reg.p[0], v);
 #pragma unroll
-    for (int step = 1; step < P_STEPS; step++)
-        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(pv_reg, p_reg[step], v + step * STEP_BYTES / 16);
+    for (int i = 1; i < STEPS; i++)
+        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(sum, reg.p[i], v + i * STEP_BYTES / 16);
     wgmma_commit();
 }
 
-// The promotion. A tensor core adds e4m3 products with fewer bits than fp32 has (common/ptx/wgmma.h), and
-// what is small beside the sum so far gets lost. So it sums 128 keys only, and O is summed here.
-template <int D>
-static __device__ __forceinline__ void promote(const float (&pv_reg)[D / 2], const float (&weight)[2],
-                                               float (&o_reg)[D / 2]) {
+// The promotion. Of a sum of e4m3 products a tensor core keeps fewer bits than fp32 has (common/ptx/wgmma.h),
+// so that what is small beside the sum gets lost. It sums 128 keys, and this adds up.
+template <int D> static __device__ __forceinline__ void promote(struct registers<D> &reg) {
 #pragma unroll
-    for (int i = 0; i < D / 2; i++) o_reg[i] += pv_reg[i] * weight[i / 2 % 2];
+    for (int i = 0; i < D / 2; i++) reg.o[i] += reg.pv[i] * reg.weight[i / 2 % 2];
 }
 
-// ---- softmax ----
+// ---- the consumers: softmax ----
 
 // Scores of keys that a query does not see, or that do not exist, become -inf. until: of the lane's two
 // queries, which keys they see, counted from the tile's first.
@@ -418,208 +421,185 @@ static __device__ __forceinline__ void mask(const int (&until)[2], float (&s_reg
         if (i / 4 * 8 + i % 2 >= until[i / 2 % 2] - lane_column()) s_reg[i] = -INFINITY;
 }
 
-// P = 2^(factor * S + shift - m + 8), and its sum of the lane's own keys into l; m, the largest factor * S +
-// shift of the row so far, is first brought up to date, and keep is what everything before shrinks by.
-// fmaxf passes over a NaN. The sum does not, and through it the NaN reaches O and LSE.
-static __device__ __forceinline__ void softmax(float factor, float shift, float share,
-                                               float (&s_reg)[KEYS / 2], float (&m_reg)[2], float (&l_reg)[2],
+// P = 2^(factor * S - m + 8) of S, in place. m, the row's largest factor * S, is brought up to date before,
+// and keep is what everything so far shrinks by. fmaxf passes over a NaN. The sum l does not, and through it
+// the NaN reaches O and LSE. scale: the tile's record; factor_q: |scale| log2(e) times the scale of Q.
+//
+// unpromoted: what the tensor cores sum over tiles cannot be multiplied by a scale of each tile. So P is. The
+// largest P * scale of V becomes 256, and l, which is without that scale, is divided by it.
+template <int D, enum step STEP>
+static __device__ __forceinline__ void softmax(float4 scale, float factor_q, struct registers<D> &reg,
                                                float (&keep)[2]) {
+    float factor = fmaxf(factor_q * scale.x, LEAST_FACTOR), shift = STEP == UNPROMOTED ? scale.z : 0.0f;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float top = fmaxf(s_reg[2 * h], s_reg[2 * h + 1]);
+        float top = fmaxf(reg.s[2 * h], reg.s[2 * h + 1]), sum = 0.0f;
 #pragma unroll
-        for (int i = 2 * h + 4; i < KEYS / 2; i += 4) top = fmaxf(top, fmaxf(s_reg[i], s_reg[i + 1]));
-        float m = fmaxf(m_reg[h], quad_max(top) * factor + shift);
+        for (int i = 2 * h + 4; i < KEYS / 2; i += 4) top = fmaxf(top, fmaxf(reg.s[i], reg.s[i + 1]));
+        float m = fmaxf(reg.m[h], quad_max(top) * factor + shift);
         float base = m == -INFINITY ? 0.0f : m;  // no key yet: every P is 2^-inf
-        keep[h] = ex2(m_reg[h] - base);
-        m_reg[h] = m;
-        float offset = shift + QUANTISE_P_EXPONENT - base, sum = 0.0f;
+        keep[h] = ex2(reg.m[h] - base);
+        reg.m[h] = m;
+        float offset = shift - base + QUANTISE_P_EXPONENT;
 #pragma unroll
         for (int i = 2 * h; i < KEYS / 2; i += 4) {
-            s_reg[i] = ex2(s_reg[i] * factor + offset);
-            s_reg[i + 1] = ex2(s_reg[i + 1] * factor + offset);
-            sum += s_reg[i] + s_reg[i + 1];
+            reg.s[i] = ex2(reg.s[i] * factor + offset);
+            reg.s[i + 1] = ex2(reg.s[i + 1] * factor + offset);
+            sum += reg.s[i] + reg.s[i + 1];
         }
-        l_reg[h] = l_reg[h] * keep[h] + sum * share;
+        reg.l[h] = reg.l[h] * keep[h] + sum * (STEP == UNPROMOTED ? scale.w : 1.0f);
     }
 }
 
-// P as the left operand of P V: registers in the order of key_at.
-static __device__ __forceinline__ void pack(const float (&s_reg)[KEYS / 2], uint32_t (&p_reg)[P_STEPS][4]) {
+// P as the left operand of P V: its registers in the order of key_at.
+template <int D> static __device__ __forceinline__ void round_p(struct registers<D> &reg) {
 #pragma unroll
-    for (int i = 0; i < P_STEPS * 4; i++) {
-        const float *s = &s_reg[i / 2 * 8 + i % 2 * 2];
-        p_reg[i / 4][i % 4] = pack4_e4m3(s[0], s[1], s[4], s[5]);
+    for (int i = 0; i < STEPS * 4; i++) {
+        const float *s = &reg.s[i / 2 * 8 + i % 2 * 2];
+        reg.p[i / 4][i % 4] = pack4_e4m3(s[0], s[1], s[4], s[5]);
     }
 }
 
-// ---- the end of a tile: O = O / l, LSE = m + ln l ----
+// ---- the consumers: the end of a tile: O = O / l, LSE = m + ln l ----
 
 // Where a chunk (16 bytes, 8 numbers) of row r begins, in bytes, in a swizzled tile of rows of D numbers.
 template <int D> static __device__ int chunk_at(int r, int chunk) {
     return r * D * 2 + (chunk ^ (r & 7)) * 16;
 }
 
-// One row of O again, by one warp, from the keys that its query sees alone, as recompute_row of lab16.h does
-// and for its reason: of a key that is not seen P is 0, but 0 times a NaN in V is NaN. From the numbers that
-// the tensor cores had, for which m and l hold. `inverse`: 1 / l.
+// One row of O again, by one warp, from the keys that its query sees alone, for the reason of recompute_row
+// in lab16.h: of a key that is not seen P is 0, but 0 times a NaN in V is NaN. From the numbers that the
+// tensor cores had, for which m and l hold. `inverse`: 1 / l.
+//
+// (No call and no lane that skips a round: with either, the compiler no longer knows that a warp's loops are
+// the same for its lanes, and moves every descriptor of the main loop through registers of theirs.)
 template <class T, int D>
-static __device__ __forceinline__ void recompute_row_e4m3(const struct problem *p, int head, int kv_head,
-                                                          int query, float m, float inverse) {
+static __device__ __forceinline__ void recompute_e4m3(const struct problem *p, const struct work *w,
+                                                      int query, float m, float inverse) {
     const struct attention *a = &p->a;
     const struct scratch *s = &p->s;
-    const __nv_fp8_e4m3 *q = (const __nv_fp8_e4m3 *)s->q + ((int64_t)head * a->seqlen_q + query) * D;
-    const __nv_fp8_e4m3 *k = (const __nv_fp8_e4m3 *)s->k + (int64_t)kv_head * a->seqlen_k * D;
-    const __nv_fp8_e4m3 *v = (const __nv_fp8_e4m3 *)s->v + kv_head * s->padded_k * D;
-    float q_scale = s->q_scale[head * s->q_blocks + query / QUERIES].x;
+    const __nv_fp8_e4m3 *q = (const __nv_fp8_e4m3 *)s->q + ((int64_t)w->head * a->seqlen_q + query) * D;
+    const __nv_fp8_e4m3 *k = (const __nv_fp8_e4m3 *)s->k + (int64_t)w->kv_head * a->seqlen_k * D;
+    const __nv_fp8_e4m3 *v = (const __nv_fp8_e4m3 *)s->v + w->kv_head * s->padded_k * D;
+    float factor_q = p->factor * s->q_scale[w->head * s->q_blocks + query / QUERIES].x,
+          sum_reg[D / WARP] = {};
     int end = visible_keys(a, query);
-    float sum_reg[D / WARP] = {};  // of columns `lane`, lane + 32, ...
 #pragma unroll 1
     for (int first = 0; first < end; first += WARP) {
-        int key = min(first + lane(), end - 1);
+        float4 scale = s->k_scale[w->kv_head * s->k_blocks + first / KEYS];
+        int64_t key = min(first + lane(), end - 1);  // of the lane
         float x = 0.0f;
 #pragma unroll 1
-        for (int c = 0; c < D; c++) x += (float)q[c] * (float)k[(int64_t)key * D + c];
-        float4 scale = s->k_scale[kv_head * s->k_blocks + first / KEYS];
-        float factor = fmaxf(p->factor * q_scale * scale.x, LEAST_FACTOR);
-        float weight = ex2(x * factor - (m == -INFINITY ? 0.0f : m)) * scale.y;
+        for (int c = 0; c < D; c++) x += (float)q[c] * (float)k[key * D + c];
+        x = ex2(x * fmaxf(factor_q * scale.x, LEAST_FACTOR) - m) * scale.y;
 #pragma unroll 1
         for (int n = 0; n < min(WARP, end - first); n++) {
-            float weight_n = __shfl_sync(ALL_LANES, weight, n);
-            int64_t at = first / KEYS * KEYS + place_of_key(first % KEYS + n);
+            float x_n = __shfl_sync(ALL_LANES, x, n);
+            int64_t at = first / KEYS * KEYS + number_of(first % KEYS + n);
 #pragma unroll
-            for (int e = 0; e < D / WARP; e++)
-                sum_reg[e] += weight_n * (float)v[(lane() + e * WARP) * s->padded_k + at];
+            for (int e = 0; e < D / WARP; e++)  // columns lane, lane + 32, ...
+                sum_reg[e] += x_n * (float)v[(lane() + e * WARP) * s->padded_k + at];
         }
     }
-    T *o = row<T>(a->o, head / a->heads, head % a->heads, query);
+    T *o = row<T>(a->o, w->head / a->heads, w->head % a->heads, query);
 #pragma unroll
     for (int e = 0; e < D / WARP; e++)
         if (lane() + e * WARP < a->head_dim) o[lane() + e * WARP] = (T)(sum_reg[e] * inverse);
 }
 
-// o_smem: room for the warp's 16 rows of O, which go out in whole chunks. first_row: the first of them.
+// o_smem: room for the warp's 16 rows of O, which go out in whole chunks. first: the first of their queries.
 template <class T, int D>
-static __device__ __forceinline__ void finish(const struct problem *p, const struct work *w, int first_row,
-                                              const float (&m_reg)[2], const float (&l_reg)[2],
-                                              const float (&o_reg)[D / 2], char *o_smem) {
+static __device__ __forceinline__ void finish(const struct problem *p, const struct work *w, int first,
+                                              const struct registers<D> &reg, char *o_smem) {
     const struct attention *a = &p->a;
-    unsigned broken[2];  // lanes that have a NaN in O, and none in l: see recompute_row_e4m3
-    float inverse[2], top[2];
+    unsigned broken[2];  // lanes that have a NaN in O, and none in l: see recompute_e4m3
+    float inverse[2], base[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float l = quad_sum(l_reg[h]);
-        top[h] = m_reg[h] - QUANTISE_P_EXPONENT;  // what l is relative to: P was 256 times as large
+        float l = quad_sum(reg.l[h]);
+        base[h] = reg.m[h] - QUANTISE_P_EXPONENT;  // l is the sum of 2^(score - base)
         inverse[h] = l == 0.0f ? 0.0f : 1.0f / l;
-        int r = h * 8 + lane_row(), query = first_row + r;
+        int r = h * 8 + lane_row();
         bool has_nan = false;
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
-            float x = o_reg[4 * n + 2 * h] * inverse[h], y = o_reg[4 * n + 2 * h + 1] * inverse[h];
+            float x = reg.o[4 * n + 2 * h] * inverse[h], y = reg.o[4 * n + 2 * h + 1] * inverse[h];
             has_nan |= isnan(x + y);
             *(uint32_t *)(o_smem + chunk_at<D>(r, n) + lane_column() * 2) = pack2<T>(x, y);
         }
-        broken[h] = __ballot_sync(ALL_LANES, has_nan && !isnan(l) && query < a->seqlen_q);
-        if (lane_column() == 0 && query < a->seqlen_q)
-            a->lse[(int64_t)w->head * a->seqlen_q + query] =
-                l == 0.0f ? -INFINITY : (top[h] + log2f(l)) * LN2;
+        broken[h] = __ballot_sync(ALL_LANES, has_nan && !isnan(l) && first + r < a->seqlen_q);
+        if (lane_column() == 0 && first + r < a->seqlen_q)
+            a->lse[(int64_t)w->head * a->seqlen_q + first + r] =
+                l == 0.0f ? -INFINITY : (base[h] + log2f(l)) * LN2;
     }
     __syncwarp();  // the rows are whole before the warp's lanes read them in another order
-    T *o = row<T>(a->o, w->head / a->heads, w->head % a->heads, first_row);
+    T *o = row<T>(a->o, w->head / a->heads, w->head % a->heads, first);
     for (int e = lane(); e < 16 * (D / 8); e += WARP) {
         int r = e / (D / 8), chunk = e % (D / 8);
-        if (first_row + r < a->seqlen_q && chunk * 8 < a->head_dim)
+        if (first + r < a->seqlen_q && chunk * 8 < a->head_dim)
             *(uint4 *)(o + r * a->o.stride_row + chunk * 8) =
                 *(const uint4 *)(o_smem + chunk_at<D>(r, chunk));
     }
-    __syncwarp();  // O is written before rows of it are written again, o_smem read before the next tile
+    __syncwarp();  // O is written before rows of it are once more, o_smem read before the next tile comes
     if (!a->causal) return;  // every query sees all keys
     for (int r = 0; r < 16; r++) {
-        float m = __shfl_sync(ALL_LANES, r < 8 ? top[0] : top[1], r % 8 * 4);
+        float m = __shfl_sync(ALL_LANES, r < 8 ? base[0] : base[1], r % 8 * 4);
         float by = __shfl_sync(ALL_LANES, r < 8 ? inverse[0] : inverse[1], r % 8 * 4);
-        if ((r < 8 ? broken[0] : broken[1]) >> r % 8 * 4 & 15)
-            recompute_row_e4m3<T, D>(p, w->head, w->kv_head, first_row + r, m, by);
+        if ((r < 8 ? broken[0] : broken[1]) >> r % 8 * 4 & 15) recompute_e4m3<T, D>(p, w, first + r, m, by);
     }
 }
 
-// ---- the consumers' loop, and the kernel ----
+// ---- the consumers: the loop ----
 
-// What a lane of a consumer has of its tile; see lane_row for the order.
-template <int D> struct registers {
-    float s[KEYS / 2];           // S, then P before it is rounded
-    uint32_t p[P_STEPS][4];      // P
-    float pv[D / 2], weight[2];  // a product P V that is not yet in O; what it is multiplied by there
-    float o[D / 2];
-    float m[2], l[2];  // the row's maximum, in powers of two; the sum of the lane's own P
-    float v_scale;     // of the tile that P is of
-    bool has_pv;
-};
-
-template <int D> static __device__ uint64_t rows_of(const uint8_t (*rows)[D]) {  // of Q or K
-    return wgmma_descriptor(shared_address(rows), 16, 8 * D, D);
-}
-
-// S of tile n is there: makes P of it, and lets the stage go. factor_q: factor * scale of Q.
+// S of tile n is there. Makes P of it, up to rounding; lets K's stage go. Returns the scale of V.
 template <int D, enum step STEP, bool MASKS>
-static __device__ __forceinline__ void softmax_of_tile(struct shared<D> *it, unsigned n, float factor_q,
-                                                       const int (&until)[2], struct registers<D> &reg,
-                                                       float (&keep)[2], float *v_scale) {
+static __device__ __forceinline__ float use_scores(struct shared<D> *it, unsigned n, float factor_q,
+                                                   const int (&until)[2], int t, struct registers<D> &reg,
+                                                   float (&keep)[2]) {
     float4 scale = it->k_scale[n % STAGES];
-    release(it->rings.k_empty, STAGES, n);
-    if (MASKS) mask(until, reg.s);
-    float factor = fmaxf(factor_q * scale.x, LEAST_FACTOR);
-    // What the tensor cores sum over tiles cannot be multiplied by a scale of each tile. So P is: the largest
-    // P * scale of V becomes 256, and l, which is without that scale, is divided by it.
-    if (STEP == UNPROMOTED)
-        softmax(factor, scale.z, scale.w, reg.s, reg.m, reg.l, keep);
-    else
-        softmax(factor, 0.0f, 1.0f, reg.s, reg.m, reg.l, keep);
-    *v_scale = scale.y;
-    wgmma_pin(reg.s);  // not after what follows
+    release(it->k_empty, STAGES, n);
+    const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
+    if (MASKS) mask(until_here, reg.s);
+    softmax<D, STEP>(scale, factor_q, reg, keep);
+    return scale.y;
 }
 
-// Starts the product of P and tile n of V, and ends it: in PV, or unpromoted in O.
-template <int D, enum step STEP>
-static __device__ __forceinline__ void start_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
-    uint64_t v = wgmma_descriptor(shared_address(it->v[n % STAGES]), 16, 1024, 128);
-    wgmma_fence();  // P is written; PV or O has been used by ordinary code
-    if (STEP == PROMOTED)
-        multiply_p_v<D, 0>(reg.p, v, reg.pv);
-    else
-        multiply_p_v<D, 1>(reg.p, v, reg.o);
-}
+// Waits for the product of P and tile n of V, and lets V's stage go.
 template <int D, enum step STEP>
 static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     wgmma_wait<0>();
     wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
-    wgmma_pin(reg.s);  // the next P takes the registers of this one
-    release(it->rings.v_empty, STAGES, n);
+    release(it->v_empty, STAGES, n);
 }
 
-// From P of tile n to that of tile n + 1; O is then that of tiles before n, and PV that of tile n.
+// From P of tile n to P of tile n + 1, of keys t * KEYS ... Before it, O has all tiles before n, but for PV.
+//
+// Where the branches are decides what runs beside what: ptxas moves arithmetic forward and back within a
+// stretch without a branch, and wgmma_wait to its beginning. That on has_pv keeps the promotion behind Q K^T;
+// that on `changes`, which asks for l, keeps the exponentials before the wait for P V; and that of the wait
+// for V keeps this one behind them.
 template <int D, enum step STEP, bool MASKS>
-static __device__ __forceinline__ void next_tile(struct shared<D> *it, uint64_t q, unsigned n, float factor_q,
-                                                 const int (&until)[2], struct registers<D> &reg) {
-    await_full(it->rings.k_full, STAGES, n + 1);
-    wgmma_fence();  // P' has been read from the registers of S
-    multiply_q_k<D>(q, rows_of<D>(it->k[(n + 1) % STAGES]), reg.s);
-    if (STEP == PROMOTED && reg.has_pv) promote<D>(reg.pv, reg.weight, reg.o);
-    start_p_v<D, STEP>(it, n, reg);
+static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
+                                                 float factor_q, const int (&until)[2], int t,
+                                                 struct registers<D> &reg) {
+    await_full(it->k_full, STAGES, n + 1);
+    start_q_k<D>(q_smem, it->k[(n + 1) % STAGES], reg);
+    if (STEP == PROMOTED && reg.has_pv) promote(reg);
+    start_p_v<D, STEP>(it->v[n % STAGES], reg);
     wgmma_wait<1>();
     wgmma_pin(reg.s);
-    float keep[2], v_scale;
-    softmax_of_tile<D, STEP, MASKS>(it, n + 1, factor_q, until, reg, keep, &v_scale);
-    bool any = __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
-    if (STEP == PROMOTED && any)
+    float keep[2], v_scale = use_scores<D, STEP, MASKS>(it, n + 1, factor_q, until, t, reg, keep);
+    // Most tiles change no maximum of a warp's rows. (A NaN in l changes nothing.)
+    bool changes = __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
+    if (STEP == PROMOTED && changes)
 #pragma unroll
         for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
-    await_full(it->rings.v_full, STAGES, n + 1);
+    await_full(it->v_full, STAGES, n + 1);  // for the next step
     end_p_v<D, STEP>(it, n, reg);
-    if (STEP == UNPROMOTED && any)
+    if (STEP == UNPROMOTED && changes)  // not before, the tensor cores had O
 #pragma unroll
         for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
-    pack(reg.s, reg.p);
-#pragma unroll
+    round_p(reg);
     for (int h = 0; h < 2; h++) reg.weight[h] = reg.v_scale * keep[h];
     reg.v_scale = v_scale;
     reg.has_pv = true;
@@ -627,55 +607,46 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, uint64_t 
 
 template <class T, int D, enum step STEP>
 static __device__ __forceinline__ void consume(const struct problem *p, struct shared<D> *it) {
-    int warp_of_consumers = warp() - WARPGROUP / WARP, row = warp_of_consumers * 16;
-    const struct attention *a = &p->a;
+    int reader = warp() - WARPGROUP / WARP, row = reader * 16;
     for (unsigned turn = 0, n = 0;; turn++) {  // n: tiles of keys so far, of all turns
         unsigned stage = turn % Q_STAGES;
-        await_full(it->rings.q_full, Q_STAGES, turn);
-        unsigned tile = __shfl_sync(ALL_LANES, it->tile[stage], 0);
+        await_full(it->q_full, Q_STAGES, turn);
+        unsigned tile =
+            __shfl_sync(ALL_LANES, it->tile[stage], 0);  // the same in all lanes, for the compiler too
         if (tile >= p->tiles) return;
         struct work w = find_work(p, tile);
-        float factor_q = p->factor * it->q_scale[stage].x;
-        uint64_t q = rows_of<D>(&it->q[stage][row / ROWS * ROWS]);
-        int query = w.first_query + row + lane_row();
-        int until[2] = {visible_keys(a, query), visible_keys(a, query + 8)}, until_here[2];
-
+        const uint8_t(*q_smem)[D] = &it->q[stage][row / ROWS * ROWS];
+        float factor_q = p->factor * it->q_scale[stage].x, keep[2];
+        int first = w.first_query + row, t = w.tiles - 1;
+        const int until[2] = {visible_keys(&p->a, first + lane_row()),
+                              visible_keys(&p->a, first + lane_row() + 8)};
         struct registers<D> reg;
 #pragma unroll
         for (int i = 0; i < D / 2; i++) reg.o[i] = 0.0f;
-        reg.has_pv = false;
-#pragma unroll
         for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = reg.weight[h] = 0.0f;
+        reg.has_pv = false;
         if (w.tiles > 0) {
-            int t = w.tiles - 1;
-            float keep[2];
-            await_full(it->rings.k_full, STAGES, n);
-            wgmma_fence();  // S has been used by ordinary code
-            multiply_q_k<D>(q, rows_of<D>(it->k[n % STAGES]), reg.s);
+            await_full(it->k_full, STAGES, n);
+            start_q_k<D>(q_smem, it->k[n % STAGES], reg);
             wgmma_wait<0>();
             wgmma_pin(reg.s);
-            for (int h = 0; h < 2; h++) until_here[h] = until[h] - t * KEYS;
-            softmax_of_tile<D, STEP, true>(it, n, factor_q, until_here, reg, keep, &reg.v_scale);
-            pack(reg.s, reg.p);
-            await_full(it->rings.v_full, STAGES, n);
+            reg.v_scale = use_scores<D, STEP, true>(it, n, factor_q, until, t, reg, keep);
+            round_p(reg);
+            await_full(it->v_full, STAGES, n);
 #pragma unroll 1
-            for (t--; t >= w.open; t--, n++) {
-                for (int h = 0; h < 2; h++) until_here[h] = until[h] - t * KEYS;
-                next_tile<D, STEP, true>(it, q, n, factor_q, until_here, reg);
-            }
+            for (t--; t >= w.open; t--, n++) next_tile<D, STEP, true>(it, q_smem, n, factor_q, until, t, reg);
 #pragma unroll 1
-            for (; t >= 0; t--, n++) next_tile<D, STEP, false>(it, q, n, factor_q, until, reg);
+            for (; t >= 0; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
+            release(it->q_empty, Q_STAGES, turn);
+            if (STEP == PROMOTED && reg.has_pv) promote(reg);
+            start_p_v<D, STEP>(it->v[n % STAGES], reg);
+            end_p_v<D, STEP>(it, n++, reg);
+            reg.weight[0] = reg.weight[1] = reg.v_scale;
+            if (STEP == PROMOTED) promote(reg);
+        } else {
+            release(it->q_empty, Q_STAGES, turn);
         }
-        release(it->rings.q_empty, Q_STAGES, turn);
-        if (w.tiles > 0) {
-            if (STEP == PROMOTED && reg.has_pv) promote<D>(reg.pv, reg.weight, reg.o);
-            start_p_v<D, STEP>(it, n, reg);
-            end_p_v<D, STEP>(it, n, reg);
-            n++;
-            const float weight[2] = {reg.v_scale, reg.v_scale};
-            if (STEP == PROMOTED) promote<D>(reg.pv, weight, reg.o);
-        }
-        finish<T, D>(p, &w, w.first_query + row, reg.m, reg.l, reg.o, it->o[warp_of_consumers]);
+        finish<T, D>(p, &w, first, reg, it->o[reader]);
     }
 }
 
@@ -685,7 +656,13 @@ __global__ void __launch_bounds__(THREADS, 1)
                    const __grid_constant__ CUtensorMap v_map, const __grid_constant__ struct problem p) {
     extern __shared__ __align__(1024) char shared_smem[];
     struct shared<D> *it = (struct shared<D> *)shared_smem;
-    make_barriers(&it->rings);
+    if (threadIdx.x == 0) {
+        make_barriers(it->q_full, it->q_empty, Q_STAGES);
+        make_barriers(it->k_full, it->k_empty, STAGES);
+        make_barriers(it->v_full, it->v_empty, STAGES);
+        fence_mbarrier_init();
+    }
+    __syncthreads();  // the barriers are there before anybody uses them
     if (warp() < WARPGROUP / WARP) {
         setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce<D>(&p, &q_map, &k_map, &v_map, it);
@@ -761,7 +738,7 @@ static const struct kernel kernels[] = {
 static const struct lab lab07_fp8 = {
     "lab07_fp8",
     "FlashAttention-3 in fp8: e4m3 products at twice the rate, and what it takes to stay exact",
-    "lecture 25, section 4.3; FlashAttention-3 (2024), section 3.3",
+    "lecture 25, sections 5.1-5.4",
     90,                      // min_sm: Hopper, for TMA, wgmma and setmaxnreg
     {1, 2, 2, 256, 64},      // batch, heads, kv_heads, seqlen, head_dim on the cpu backend: a second of work
     {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
