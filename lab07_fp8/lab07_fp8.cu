@@ -73,9 +73,10 @@ struct scratch {
     uint8_t *v;      // e4m3 [batch * kv_heads][D][padded_k]: V^T, the keys in the order of key_at
     float4
         *q_scale;  // [batch * heads][q_blocks]: scale, 0, 0, 0. Records of 16 bytes, which can be bulk-loaded
-    float4 *k_scale;  // [batch * kv_heads][k_blocks]: scale of K, scale of V, its log2, 1 / it
-    unsigned *drawn;  // tiles of queries that blocks have drawn
-    int64_t padded_k, q_blocks, k_blocks;  // seqlen_k up to whole blocks; blocks of 128 tokens of a head
+    float4 *k_scale;             // [batch * kv_heads][k_blocks]: scale of K, scale of V, its log2, 1 / it
+    unsigned *drawn;             // tiles of queries that blocks have drawn
+    int64_t q_blocks, k_blocks;  // of 128 tokens, of a head
+    int64_t padded_k;            // seqlen_k up to whole blocks, at least one: a tensor map has columns
     size_t bytes;
 };
 
@@ -90,7 +91,7 @@ static struct scratch scratch_of(const struct attention *a) {
     int64_t columns = quantise_columns(a->head_dim), record = sizeof(float4);
     char *base = (char *)a->workspace;
     s.q_blocks = quantise_blocks(a->seqlen_q), s.k_blocks = quantise_blocks(a->seqlen_k);
-    s.padded_k = s.k_blocks * QUANTISE_BLOCK;
+    s.padded_k = (s.k_blocks > 0 ? s.k_blocks : 1) * QUANTISE_BLOCK;
     s.bytes = 0;
     s.q = (uint8_t *)take(base, &s.bytes, q_heads * a->seqlen_q * columns);
     s.k = (uint8_t *)take(base, &s.bytes, k_heads * a->seqlen_k * columns);
@@ -678,7 +679,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 static CUtensorMap map_of(const char *name, uint8_t *data, int heads, int64_t rows, int64_t columns,
                           int box_rows, int box_columns) {
     CUtensorMap map;
-    struct tensor t = {data, 0, rows * columns, columns};
+    struct tensor t = {data, 0, (rows > 0 ? rows : 1) * columns, columns};
     if (tensor_map_make(&map, name, &t, DTYPE_E4M3, 1, heads, (int)rows, (int)columns, box_rows, box_columns))
         exit(LAB_WRONG);
     return map;
@@ -693,7 +694,7 @@ template <class T, int D, bool ROTATES, enum step STEP> static void attention_e4
     p.factor = fabsf(a.scale) * LOG2E;
     int heads = a.batch * a.heads, kv_heads = a.batch * a.kv_heads;
     p.tiles = lab_blocks(heads * p.s.q_blocks, 1);
-    double head_bytes = 2.0 * D * (double)(p.s.padded_k > 0 ? p.s.padded_k : 1);
+    double head_bytes = 2.0 * D * (double)p.s.padded_k;
     int kv_abreast = (int)fmin(kv_heads, fmax(1.0, L2_BYTES / head_bytes));
     p.abreast = a.causal ? kv_abreast * (a.heads / a.kv_heads) : 1;
 
@@ -702,8 +703,7 @@ template <class T, int D, bool ROTATES, enum step STEP> static void attention_e4
     CUDA_CHECK(cudaGetLastError());
     CUtensorMap q_map = map_of("Q in e4m3", p.s.q, heads, a.seqlen_q, D, QUERIES, D);
     CUtensorMap k_map = map_of("K in e4m3", p.s.k, kv_heads, a.seqlen_k, D, KEYS, D);
-    int64_t padded_k = a.seqlen_k > 0 ? p.s.padded_k : KEYS;  // a map has columns, even if nobody loads them
-    CUtensorMap v_map = map_of("V in e4m3", p.s.v, kv_heads, D, padded_k, D, KEYS);
+    CUtensorMap v_map = map_of("V in e4m3", p.s.v, kv_heads, D, p.s.padded_k, D, KEYS);
     int multiprocessors = 0;
     CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     unsigned blocks = p.tiles < (unsigned)multiprocessors ? p.tiles : (unsigned)multiprocessors;

@@ -48,6 +48,12 @@ lab_case(tiles_3_rising PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --
 lab_case(tiles_3_falling PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --inputs falling)
 lab_case(tiles_2_empty_rows_causal --seqlen-q 130 --seqlen-k 115 --dim 128 --heads 1 --causal)  # rows 0 ... 14 see no key
 
+# Rings of stages (lab 07): more tiles of 128 keys than there are stages, and more tiles of queries than multiprocessors.
+lab_case(tiles_6 PROBE --seqlen-q 5 --seqlen-k 700 --heads 1 --dim 16)
+lab_case(tiles_6_causal PROBE --seqlen-q 140 --seqlen-k 650 --heads 1 --dim 72 --causal)
+lab_case(heads_140 PROBE --batch 5 --heads 28 --kv-heads 7 --seqlen-q 2 --seqlen-k 140 --dim 8)
+lab_case(heads_140_causal --batch 5 --heads 28 --seqlen-q 3 --seqlen-k 130 --dim 16 --causal)
+
 # Queries and keys of different number. Causal is aligned bottom right: query i sees keys j <= i + seqlen_k - seqlen_q.
 lab_case(q1_k257 --seqlen-q 1 --seqlen-k 257)
 lab_case(q1_k8_causal PROBE --seqlen-q 1 --seqlen-k 8 --causal)  # sees all 8; aligned top left it would see one
