@@ -6,7 +6,7 @@
 
 #include "case.h"
 
-enum { MOST_TOKENS = 2000, MOST_COLUMNS = 128 };
+enum { MOST_TOKENS = 600, MOST_COLUMNS = 128 };
 
 enum fault {
     HONEST,
