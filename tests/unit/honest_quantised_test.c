@@ -87,9 +87,7 @@ static void faults(void) {
         {FAULT_K_SCALE, 1, "--batch 1 --heads 1 --kv-heads 1 --seqlen 260 --inputs steps"},
         {FAULT_V_SCALE, 1, "--batch 1 --heads 1 --kv-heads 1 --seqlen 260 --inputs steps"},
         {FAULT_NO_V_SCALE, 0, "--batch 1 --heads 2 --kv-heads 1 --seqlen-q 9 --seqlen-k 40"},
-        {FAULT_P_UNSCALED, 0,
-         "--batch 1 --heads 1 --kv-heads 1 --seqlen-q 4 --seqlen-k 500 --dim 8 --inputs constant-v --seed 8 "
-         "--scale 0.3"},
+        {FAULT_P_UNSCALED, 0, "--batch 1 --heads 1 --kv-heads 1 --seqlen-q 9 --seqlen-k 130 --inputs peak"},
         {FAULT_P_TO_512, 0, "--batch 1 --heads 1 --kv-heads 1 --seqlen-q 40 --seqlen-k 100 --inputs one-hot"},
         {FAULT_P_TO_512, 0,
          "--batch 1 --heads 1 --kv-heads 1 --seqlen-q 40 --seqlen-k 100 --inputs constant-v"},
