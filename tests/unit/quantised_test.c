@@ -117,7 +117,7 @@ static void second_implementation(void) {
             const struct attention *a = &problem.host;
             struct reference *r = &problem.quantised;
             double squares = 0, most = 0, most_lse = 0, unit = dtype_unit_roundoff(a->dtype);
-            quantised_kernel((struct way){MOST_TOKENS, 0, 0, HONEST}, as == QUANTISED_E4M3_ROTATED);
+            quantised_kernel((struct way){MOST_TOKENS, 0, HONEST}, as == QUANTISED_E4M3_ROTATED);
             for (int64_t row = 0; row < query_count(a); ++row) {
                 struct position at = position_of(a, row);
                 for (int c = 0; c < a->head_dim; ++c) {
@@ -238,7 +238,7 @@ static void bad_numbers(void) {
             }
             // A second implementation agrees, and the check says so.
             problem.inputs_finite = 0;
-            quantised_kernel((struct way){64, 0, 0, HONEST}, as == QUANTISED_E4M3_ROTATED);
+            quantised_kernel((struct way){64, 0, HONEST}, as == QUANTISED_E4M3_ROTATED);
             struct comparison o = problem_comparison(&problem, OUTPUT_O, (enum quantised)as);
             struct comparison lse = problem_comparison(&problem, OUTPUT_LSE, (enum quantised)as);
             EXPECT(compare(&o).verdict == VERDICT_RIGHT && compare(&lse).verdict == VERDICT_RIGHT);
