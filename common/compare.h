@@ -18,7 +18,8 @@
 //   - its error in all heads together,
 //   - its largest error in proportion to the head's `scale` (row_error in reference.h), of all heads,
 //   - the worst case of honest arithmetic in this head.
-// Hence no bound is above that of the whole tensor. Of gradients, E is also at least the head's `least`.
+// Hence no bound is above that of the whole tensor. Of gradients, and of kernels that quantise, E is also at
+// least the head's `least` (row_error).
 #ifndef COMPARE_H
 #define COMPARE_H
 

@@ -63,6 +63,9 @@ static const struct {
     [INPUTS_STEPS] = {"steps", "N(0,1), Q, K and V times 1, 1/4 and 1/2 in turn from 128 tokens to the next "
                                "128: the scale of another "
                                "block"},
+    [INPUTS_PEAK] = {"peak", "V = 1, and key 0 is 2048 times as probable as each other: O = 1; small P that "
+                             "count together, which "
+                             "8 bits must not lose"},
 };
 
 const char *inputs_name(enum input_kind kind) { return kinds[kind].name; }
@@ -224,6 +227,9 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
         int rare = mix(r->state, (uint64_t)(column + which)) < UINT64_MAX / 1000;
         return rare ? normal + 10 * normal_at(r->state, column + beside) : normal;
     }
+    case INPUTS_PEAK:
+        // A power of two: P is a number of every type.
+        return !is_k ? 1 : r->token == 0 ? per_column(a, 7.6246189861593985) : 0;
     case INPUTS_STEPS: {
         static const double factors[] = {1, 0.25, 0.5};
         return normal * factors[r->token / 128 % 3];

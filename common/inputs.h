@@ -27,6 +27,7 @@ enum input_kind {
     INPUTS_ONE_ROW,
     INPUTS_ADDED_OUTLIERS,
     INPUTS_STEPS,
+    INPUTS_PEAK,
     INPUTS_COUNT
 };
 

@@ -36,7 +36,7 @@ static inline int64_t rows_at(const struct rows *rows, int64_t n) { return rows-
 // Of one output of one row: `scale`, what its error is in proportion to; `worst`, more than honest arithmetic
 // can be off by; `sums`, the magnitude of what is summed in fp32, which may cancel; `least`, what the plain
 // implementation counts as off by at least: what a gradient is off by through the O that was stored before it
-// (backward.h), 0 of O and LSE.
+// (backward.h), and O through P's rounding in kernels that quantise (reference_quantised); else 0.
 struct row_error {
     double scale, worst, sums, least;
 };
@@ -84,15 +84,18 @@ double reference_bytes(const struct attention *a);
 int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out);
 void reference_free(struct reference *out);
 
-// What a kernel that quantises to e4m3 (`as`: how) is held against, for the same rows, from
-// reference_forward's `truth`: O and LSE in double from the inputs as they are, so that quantising is an
-// error like any other, but NaN where the inputs' infinities have become NaN (quantise.h); and as the plain
-// implementation an emulation of the quantisation: Q, K and V to e4m3 and back, whole blocks of them whatever
-// the row sees; scores in fp32; P = exp(s - max) under the row's maximum to e4m3 in [0, 256], its sum in fp32
-// from what was not rounded; P V in fp32, divided, rounded to the storage type. A kernel differs in the order
-// of its sums and rounds P under the maximum so far; the errors of Q, K and V, by far the most, are the same
-// ones. Threaded, the result does not depend on how. Returns 0, or -1 without memory; reference_free frees
-// it.
+// What a kernel that quantises to e4m3 (`as`: how; quantise.h) is held against, for the same rows, from
+// reference_forward's `truth`. O and LSE are the same, in double from the inputs as they are, so that
+// quantising is an error like any other; but NaN where an infinity of the inputs has become NaN. Threaded,
+// the result does not depend on how. Returns 0, or -1 without memory; reference_free frees it.
+//
+// The plain implementation emulates the quantisation: Q, K and V to e4m3 and back, by whole blocks whatever
+// the row sees of them; scores in fp32; P = exp(s - max) under the row's maximum to e4m3 in [0, 256], its sum
+// in fp32 from what was not rounded; P V in fp32, divided, rounded to the storage type.
+//
+// The errors of Q, K and V, by far the most, are the same in a kernel. But it rounds P under the maximum so
+// far, and may err where the emulation, in a few rows, is lucky. So `least` of O is two standard deviations
+// of what P's rounding does, as if it were random where p lies between two numbers of e4m3.
 //
 // In the worst case of row_error, a score is off by |scale| (|q| |dk| + |dq| |k| + |dq| |dk|) beside fp32's
 // sums, with dq and dk what quantising changed in this query and at most in a key that it sees; P by 2^-4 in

@@ -166,19 +166,35 @@ static int take_query(const struct emulation *e, int64_t batch, int64_t head, in
 
 // ---------------------------------------------------------------- one row
 
-static void emulate_row(const struct emulation *e, struct scratch *w, struct span keys, const float *x,
-                        double *o, double *lse) {
+// p, in [0, 256], as e4m3; adds to *squares that of what rounding it changes where its place between two
+// numbers is as good as random: of numbers `step` apart step / sqrt(12) in the mean, of what becomes 0 all.
+static float store_p(float p, float v_max, double *squares) {
+    float stored = float_from_e4m3(e4m3_from_float(p));
+    int exponent = (int)(bits_of_float(stored) >> 23) - 127;
+    double step = ldexp(1, (exponent > -6 ? exponent : -6) - 3),
+           size = stored > 0 ? step / sqrt(12) : (double)p;
+    // The row's largest is 256 in every order of the keys.
+    if (p < QUANTISE_P_MAX) *squares += size * size * (double)v_max * (double)v_max;
+    return stored;
+}
+
+// Returns what P's rounding is off by in the mean.
+static double emulate_row(const struct emulation *e, struct scratch *w, struct span keys, const float *x,
+                          double *o, double *lse) {
     const struct attention *a = e->a;
     struct seen k = seen_in(&e->wide, &w->head.k, keys), v = seen_in(&e->flat, &w->head.v, keys);
     dots_float(x, k.lanes, e->width, k.before + k.n, w->s);
     float *p = w->s + k.before;
     struct softmax row = softmax_float(p, k.n, a->scale, DTYPE_FP32);
     float sum = (float)row.sum;
-    for (int64_t j = 0; j < k.n; ++j) p[j] = float_from_e4m3(e4m3_from_float(p[j] * QUANTISE_P_MAX));
+    double squares = 0;
+    for (int64_t j = 0; j < k.n; ++j)
+        p[j] = store_p(p[j] * QUANTISE_P_MAX, w->head.v.max[keys.first + j], &squares);
     weighted_float(p, v.rows, a->head_dim, k.n, w->o);
     for (int c = 0; c < a->head_dim; ++c)
         o[c] = number_round(a->dtype, (double)(w->o[c] / (QUANTISE_P_MAX * sum)));
     *lse = (double)((float)row.max + logf(sum));
+    return sqrt(squares) / (double)(QUANTISE_P_MAX * sum);
 }
 
 // The worst cases of row_error: see reference_quantised.
@@ -217,8 +233,10 @@ static void emulate_chunk(void *context, int64_t chunk, int worker) {
         }
         take_head(e, batch, kv_head_of(a, (int)head), w);
         int query = take_query(e, batch, head, i, w);
-        emulate_row(e, w, keys, w->q.rows + (int64_t)query * e->width, plain_o, plain_lse);
-        worst_cases(e, w, keys, query, &e->out->facts[r]);
+        double off = emulate_row(e, w, keys, w->q.rows + (int64_t)query * e->width, plain_o, plain_lse);
+        struct row_facts *facts = &e->out->facts[r];
+        worst_cases(e, w, keys, query, facts);
+        facts->o.least = isfinite(off) ? fmin(2 * off, facts->o.worst) : 0;
         if (!w->head.infinite && !w->q.infinite) continue;
         for (int c = 0; c < a->head_dim; ++c)
             if (isnan(plain_o[c])) o[c] = NAN;

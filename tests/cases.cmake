@@ -138,8 +138,7 @@ lab_case(nan_v PROBE --seqlen-q 10 --seqlen-k 66 --inputs nan-v --dim 16)  # one
 lab_case(nan_v_causal PROBE --seqlen 40 --causal --inputs nan-v --dim 8)  # in the lower half of the rows
 lab_case(steps PROBE --seqlen-q 150 --seqlen-k 300 --heads 1 --dim 16 --inputs steps)  # of blocks of 128 tokens, one scale each
 lab_case(added_outliers --seqlen-q 20 --seqlen-k 300 --heads 1 --dim 64 --inputs added-outliers)
-# Many probabilities below e4m3's smallest number, 2^-9, which together count: P kept in 8 bits as it is loses them.
-lab_case(small_p PROBE --seqlen-q 5 --seqlen-k 2000 --heads 1 --dim 16 --inputs constant-v --scale 0.2)
+lab_case(peak PROBE --seqlen-q 9 --seqlen-k 130 --heads 1 --dim 16 --inputs peak)  # 129 P of 2^-11, below e4m3's smallest number
 lab_case(uneven PROBE --seqlen-q 20 --seqlen-k 40 --inputs uneven --dim 16)  # a large head and a small one
 
 # A scale that is not 1/sqrt(head_dim), and another seed.

@@ -77,6 +77,7 @@ static void frozen(void) {
         {INPUTS_ONE_ROW, DTYPE_FP16, 1, 0xbd92913f3576eb7eu},  // but for dO, the normal one
         {INPUTS_ADDED_OUTLIERS, DTYPE_FP16, 1, 0xd722529e94d4eb13u},
         {INPUTS_STEPS, DTYPE_FP16, 1, 0xbd92913f3576eb7eu},  // of no more than 128 tokens, the normal one
+        {INPUTS_PEAK, DTYPE_FP16, 1, 0xb82c661e7fac41a5u},
         {INPUTS_NORMAL, DTYPE_FP16, 2, 0x1972c05745595098u},
         {INPUTS_NORMAL, DTYPE_BF16, 1, 0x65b99fde26bd2325u},
         {INPUTS_NORMAL, DTYPE_E4M3, 1, 0x9a128265798a7473u},
@@ -343,6 +344,11 @@ static void tails(void) {
     EXPECT_NEAR(rare / count, 0.001, 4 * sqrt(0.001 / count));
     EXPECT_NEAR(squares / rare, 100, 4 * 100 * sqrt(2 / rare));
     EXPECT_NEAR(product / rare, 0, 4 * 10 / sqrt(rare));
+    inputs_fill(INPUTS_PEAK, 1, &a);
+    double dot[2] = {0};
+    for (int i = 0; i < 2 * DIM; ++i) dot[i / DIM] += q[i % DIM] * k[i];
+    EXPECT_NEAR(exp(dot[0]) / exp(dot[1]), 2048, 1e-9);
+    EXPECT(v[0] == 1 && v[MANY * DIM - 1] == 1 && k[MANY * DIM - 1] == 0);
     inputs_fill(INPUTS_STEPS, 1, &a);
     int differ = 0;
     for (int t = 0; t < 3; ++t)
