@@ -569,8 +569,8 @@ static __device__ __forceinline__ float use_scores(struct shared<D> *it, unsigne
 template <int D, enum step STEP>
 static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     wgmma_wait<0>();
-    wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
     release(it->v_empty, STAGES, n);
+    wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
 }
 
 // From P of tile n to P of tile n + 1, of keys t * KEYS ... Before it, O has all tiles before n, but for PV.
