@@ -9,6 +9,7 @@
 #     KERNEL    of the lab's own table
 #     FUNCTION  the launch; * means the sum over all launches of KERNEL
 #     COUNTER   reads, writes                  bytes of global memory that threads asked for
+#               tma_reads                      bytes that TMA and bulk copies load from it
 #               sector_reads, sector_writes    bytes of the 32-byte sectors that took, counted once for each warp's request
 #               tensor_flops                   floating-point operations of tensor cores, of whole tiles
 #               flops, exps                    fp32 operations of CUDA cores, and exponentials, of all threads (profile.h)
@@ -61,6 +62,7 @@ measured() {
     case $3 in
         reads) member=global_read_bytes times=1 ;;
         writes) member=global_write_bytes times=1 ;;
+        tma_reads) member=tma_load_bytes times=1 ;;
         sector_reads) member=global_read_sectors times=32 ;;
         sector_writes) member=global_write_sectors times=32 ;;
         flops) member=fp32_flops times=1 ;;
