@@ -29,8 +29,7 @@
 //     wait for PV                V's stage is free
 //     P to e4m3
 //
-//     ./lab run 07_fp8         or        build/cpu/lab07_fp8 --causal --kernel rotated --inputs
-//     added-outliers
+//     ./lab run lab07_fp8      or        build/cpu/lab07_fp8 --causal --inputs added-outliers
 
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
@@ -47,13 +46,12 @@
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32, WARPGROUP = 4 * WARP;
-constexpr int CONSUMERS = 2;            // warpgroups
-constexpr int READERS = 4 * CONSUMERS;  // warps that read a stage
+constexpr int CONSUMERS = 2, READERS = 4 * CONSUMERS;  // warpgroups; warps that read a stage
 constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;
 constexpr int ROWS = 64;                               // queries of a warpgroup: the m of wgmma
 constexpr int QUERIES = CONSUMERS * ROWS, KEYS = 128;  // of a tile
-constexpr int PRODUCER_REGISTERS = 24;  // of a thread. All have 168 at the launch, and 3 * 168 = 24 + 2 * 240
-constexpr int CONSUMER_REGISTERS = 240;
+// Registers of a thread. All have 168 at the launch, and 3 * 168 = 24 + 2 * 240.
+constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
 constexpr unsigned Q_STAGES = 2, STAGES = 4;               // of Q; of K, and of V
 constexpr int STEP_BYTES = 32, STEPS = KEYS / STEP_BYTES;  // of a row in one wgmma; of those in a tile of P
 constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
@@ -71,9 +69,9 @@ static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / 
 struct scratch {
     uint8_t *q, *k;  // e4m3 [batch * heads][seqlen_q][D], [batch * kv_heads][seqlen_k][D]
     uint8_t *v;      // e4m3 [batch * kv_heads][D][padded_k]: V^T, the keys in the order of key_at
-    float4
-        *q_scale;  // [batch * heads][q_blocks]: scale, 0, 0, 0. Records of 16 bytes, which can be bulk-loaded
-    float4 *k_scale;             // [batch * kv_heads][k_blocks]: scale of K, scale of V, its log2, 1 / it
+    // Records of 16 bytes, which is what a bulk copy moves. q: the scale, 0, 0, 0. k: the scale of K, that of
+    // V, its log2, 1 / it.
+    float4 *q_scale, *k_scale;   // [batch * heads][q_blocks], [batch * kv_heads][k_blocks]
     unsigned *drawn;             // tiles of queries that blocks have drawn
     int64_t q_blocks, k_blocks;  // of 128 tokens, of a head
     int64_t padded_k;            // seqlen_k up to whole blocks, at least one: a tensor map has columns
@@ -242,9 +240,8 @@ __global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct attention a, s
 // then in phase n / stages. A consumer waits for that phase of `full`, the producer for the one before it of
 // `empty`: a fresh barrier lets that pass.
 template <int D> struct shared {
-    uint8_t q[Q_STAGES][QUERIES][D],
-        k[STAGES][KEYS][D];                     // as TMA writes them: 128-byte swizzle, 64 if D = 64
-    uint8_t v[STAGES][D][KEYS];                 // 128-byte swizzle
+    // As TMA writes them, with the 128-byte swizzle; 64 for Q and K of D = 64.
+    uint8_t q[Q_STAGES][QUERIES][D], k[STAGES][KEYS][D], v[STAGES][D][KEYS];
     char o[READERS][16 * D * 2];                // of a warp: rows on their way to O
     float4 q_scale[Q_STAGES], k_scale[STAGES];  // records of struct scratch
     unsigned tile[Q_STAGES];                    // which tile's queries lie in q
