@@ -1,6 +1,7 @@
 # cases.cmake - the cases that every lab is tested on, on each backend.
 #
-#     lab_case(NAME [PROBE] OPTIONS...)    a small case. Its inputs, o and lse are written once by ground_truth (the CTest
+#     lab_case(NAME [PROBE] [PERSISTENT] OPTIONS...)
+#                                          a small case. Its inputs, o and lse are written once by ground_truth (the CTest
 #                                          test truth.DTYPE.NAME); every lab runs OPTIONS --load those files
 #     gpu_case(NAME OPTIONS...)            too big for the simulated device and for a full reference: the lab makes its own
 #                                          inputs and checks a fixed sample of rows. gpu backend only; counted as
@@ -8,7 +9,8 @@
 #
 # OPTIONS are a lab's own options, and say the whole shape; what they leave out is --batch 1 --heads 2 --dim 64 (and, without
 # --causal, --full). Only labs with the feature run a case with --window or --seqlens, or with --inputs one-row. PROBE marks
-# the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault.
+# the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault. PERSISTENT: only
+# for labs with that feature.
 # A new case is a line here and nothing else.
 
 # Lengths around the tile sizes that kernels use (16, 32, 64, 128), where tails and masks go wrong.
@@ -48,11 +50,11 @@ lab_case(tiles_3_rising PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --
 lab_case(tiles_3_falling PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --inputs falling)
 lab_case(tiles_2_empty_rows_causal --seqlen-q 130 --seqlen-k 115 --dim 128 --heads 1 --causal)  # rows 0 ... 14 see no key
 
-# Rings of stages (lab 07): more tiles of 128 keys than there are stages, and more tiles of queries than multiprocessors.
+# Rings of stages (lab 07): more tiles of 128 keys than there are stages. And, for kernels whose blocks take one tile of queries after
+# another, more of these than there are multiprocessors.
 lab_case(tiles_6 PROBE --seqlen-q 5 --seqlen-k 700 --heads 1 --dim 16)
-lab_case(tiles_6_causal PROBE --seqlen-q 140 --seqlen-k 650 --heads 1 --dim 72 --causal)
-lab_case(heads_140 PROBE --batch 5 --heads 28 --kv-heads 7 --seqlen-q 2 --seqlen-k 140 --dim 8)
-lab_case(heads_140_causal --batch 5 --heads 28 --seqlen-q 3 --seqlen-k 130 --dim 16 --causal)
+lab_case(tiles_6_causal PROBE --seqlen-q 20 --seqlen-k 650 --heads 1 --dim 16 --causal)
+lab_case(heads_140 PROBE PERSISTENT --batch 5 --heads 28 --kv-heads 7 --seqlen-q 2 --seqlen-k 140 --dim 8 --causal)
 
 # Queries and keys of different number. Causal is aligned bottom right: query i sees keys j <= i + seqlen_k - seqlen_q.
 lab_case(q1_k257 --seqlen-q 1 --seqlen-k 257)
