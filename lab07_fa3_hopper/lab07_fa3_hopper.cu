@@ -594,8 +594,11 @@ template <int D> struct consumer {
 template <int D> static __device__ uint64_t stage_of(uint64_t first, int n) {
     return first + n % STAGES * (K_BYTES<D> / 16);
 }
-// One thread says for the warpgroup that it has left a stage. (A product is the warpgroup's: when it has
-// ended for one warp, it has for all.)
+template <int D> static __device__ __forceinline__ void sync_group(int group) {
+    bar_sync(1 + GROUPS<D> + group, GROUP);
+}
+// One thread says for the warpgroup that it has left a stage. Nobody of it still reads the stage, or waits
+// for it: a product is the warpgroup's, and when it has ended for one warp, all have begun it and it is over.
 static __device__ __forceinline__ void leave(uint32_t bar) {
     if (threadIdx.x % GROUP == 0) mbarrier_arrive(bar);
 }
@@ -739,15 +742,16 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
     mbarrier_wait(shared_address(&state->q_full[c->group]), c->uses.q++ % 2);  // Q is there
     if (a->scale < 0.0f) {
         negate(q_smem, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
-        fence_proxy_async();                        // wgmma is to see what ordinary stores wrote
-        bar_sync(1 + GROUPS<D> + c->group, GROUP);  // all of the group's Q is negated
+        fence_proxy_async();      // wgmma is to see what ordinary stores wrote
+        sync_group<D>(c->group);  // all of the group's Q is negated
     }
 #pragma unroll 1
     for (int tile = tiles - 1; tile >= seen; tile--) {  // tiles that only other groups see
         int n = c->uses.kv++;
-        mbarrier_wait(full(&state->k, n), parity(n));  // one use cannot be left before it has begun
-        leave(empty(&state->k, n));
+        mbarrier_wait(full(&state->k, n), parity(n));  // one use cannot be left before it has begun, ...
         mbarrier_wait(full(&state->v, n), parity(n));
+        sync_group<D>(c->group);  // ... nor before all have waited for it
+        leave(empty(&state->k, n));
         leave(empty(&state->v, n));
         if (STEP == PINGPONG) {
             begin_turn<D>(c->group);
@@ -850,6 +854,7 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
 template <int D> static __device__ struct news hear(struct shared_state<D> *state, int n) {
     struct news news = {};
     mbarrier_wait(full(&state->message, n), parity(n));
+    __syncwarp();  // no lane still waits for this message when the lane below lets the next but one come
     if (lane() == 0) {
         news = state->news[n % STAGES];
         mbarrier_arrive(empty(&state->message, n));
