@@ -42,6 +42,7 @@ constexpr float SCORE_MAX = 1 << 24;
 constexpr float LEAST_FACTOR = 1.2e-38f;
 
 template <int D> constexpr int KEYS = 128;                 // in a tile of K or V
+template <> constexpr int KEYS<256> = 80;                  // more do not fit into shared memory
 template <int D> constexpr int GROUPS = D == 64 ? 3 : 2;   // warpgroups that compute
 template <int D> constexpr int QUERIES = GROUPS<D> *ROWS;  // of a block
 template <int D> constexpr int Q_BYTES = ROWS *D * 2;      // of a warpgroup
@@ -192,7 +193,7 @@ static __device__ float finish_row(const struct attention *a, const struct work 
 
 // Rows of a warp's 16 that have a NaN in O and none in l are computed once more from the keys that they see
 // alone: see recompute_row. broken_reg[h]: lanes that found one.
-template <class T>
+template <class T, int D>
 static __device__ void repair_rows(const struct attention *a, const struct work *w, int first_query,
                                    const float *m_reg, const float *inverse_reg, const unsigned *broken_reg) {
 #pragma unroll
@@ -203,9 +204,10 @@ static __device__ void repair_rows(const struct attention *a, const struct work 
             if ((broken_reg[h] >> g * 4 & 15) == 0) continue;
             int i = first_query + 8 * h + g, kv_head = kv_head_of(a, w->head);
             struct span seen = {0, visible_keys(a, i)};
-            recompute_row<T>(row<T>(a->q, w->batch, w->head, i), row<T>(a->k, w->batch, kv_head, 0),
-                             a->k.stride_row, row<T>(a->v, w->batch, kv_head, 0), a->v.stride_row,
-                             row<T>(a->o, w->batch, w->head, i), a->head_dim, seen, a->scale, m, inverse);
+            recompute_row<T, D == 256 ? 4 : 2>(
+                row<T>(a->q, w->batch, w->head, i), row<T>(a->k, w->batch, kv_head, 0), a->k.stride_row,
+                row<T>(a->v, w->batch, kv_head, 0), a->v.stride_row, row<T>(a->o, w->batch, w->head, i),
+                a->head_dim, seen, a->scale, m, inverse);
         }
 }
 
@@ -233,7 +235,7 @@ static __device__ __forceinline__ void store_rows(const struct attention *a, con
     }
     if (!a->causal) return;  // every query sees all keys
     __syncwarp();            // O is written before rows of it are written again
-    repair_rows<T>(a, w, first_query, m_reg, inverse_reg, broken_reg);
+    repair_rows<T, D>(a, w, first_query, m_reg, inverse_reg, broken_reg);
 }
 
 // ---- tma ----
@@ -440,7 +442,7 @@ template <int D> static __device__ __forceinline__ uint64_t by_columns(uint32_t 
 // The place of Q, K and V in shared memory, from a multiple of 1024 bytes on.
 template <int D> constexpr int K_AT = GROUPS<D> *Q_BYTES<D>;  // [STAGES] tiles of K; Q before them
 template <int D> constexpr int V_AT = K_AT<D> + STAGES *K_BYTES<D>;
-template <int D> constexpr int O_AT = V_AT<D> + STAGES *K_BYTES<D>;
+template <int D> constexpr int END_OF_V = V_AT<D> + STAGES *K_BYTES<D>;
 
 template <class T, int D>
 __global__ void __launch_bounds__(GROUPS<D> *GROUP, 1)
@@ -522,6 +524,10 @@ template <int D> constexpr int THREADS = (1 + GROUPS<D>)*GROUP;
 template <int D> constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40;
 template <int D> constexpr int CONSUMER_REGISTERS = D == 64 ? 160 : 232;
 
+// Where O waits for TMA to store it: behind V. At head_dim 256 only Q's place is left, and the next Q has to
+// wait.
+template <int D, int STEP> constexpr bool O_IN_Q = D == 256 && STEP >= PERSISTENT;
+
 // Use number n of a ring takes its stage n % STAGES, for the n / STAGES-th time, of which the mbarrier of the
 // stage knows the parity. The producer waits for the end of the use before with the opposite one, which a
 // fresh mbarrier lets pass.
@@ -551,7 +557,7 @@ constexpr int THE_END = -2;
 
 template <int D> struct shared_state {
     struct ring k, v, message;
-    uint64_t q_full[GROUPS<D>], q_empty[GROUPS<D>];
+    uint64_t q_full[GROUPS<D>], q_empty[GROUPS<D>];  // each warpgroup has a Q of its own
     struct news news[STAGES];
     int overflow[4][GROUPS<D> * 4];  // whether a warp found one in the last tiles: see lazy_max
     int doubtful[4];
@@ -772,7 +778,7 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
     }
     if (seen == 0 || STEP == SPECIALIZED) {
         if (STEP == SPECIALIZED) compute_in_order<T, D>(a, query, seen, open, factor, c, m_reg, l_reg, o_reg);
-        leave(q_empty);
+        if (!O_IN_Q<D, STEP>) leave(q_empty);
         return;
     }
     float s_reg[K / 2];
@@ -805,7 +811,7 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
         for (; tile >= 0; tile--)
             compute_overlapped<T, D, STEP, true>(a, query, tile, open, factor, c, s_reg, p_reg, m_reg, l_reg,
                                                  o_reg);
-    leave(q_empty);  // S of all tiles is computed
+    if (!O_IN_Q<D, STEP>) leave(q_empty);  // S of all tiles is computed
     n = c->uses.kv++;
     wgmma_fence();
     issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
@@ -859,7 +865,7 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
     if (!a->causal || !(broken_reg[0] | broken_reg[1])) return;
     if (lane() == 0) bulk_wait<0>();  // O is written before rows of it are written again
     __syncwarp();
-    repair_rows<T>(a, w, first_query, m_reg, inverse_reg, broken_reg);
+    repair_rows<T, D>(a, w, first_query, m_reg, inverse_reg, broken_reg);
 }
 
 // Message number n from the producer.
@@ -883,7 +889,8 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
                                                struct shared_state<D> *state) {
     int group = warp() / 4 - 1, warp_of_all = warp() - 4;
     char *q_smem = shared_smem + group * Q_BYTES<D>;
-    uint32_t smem = shared_address(shared_smem), o_smem = smem + O_AT<D> + warp_of_all * (Q_BYTES<D> / 4);
+    uint32_t smem = shared_address(shared_smem),
+             o_smem = smem + (O_IN_Q<D, STEP> ? 0 : END_OF_V<D>)+warp_of_all * (Q_BYTES<D> / 4);
     struct consumer<D> c = {
         state, group, by_rows(shared_address(q_smem)), by_rows(smem + K_AT<D>), by_columns<D>(smem + V_AT<D>),
         {
@@ -913,6 +920,10 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
         if (STEP == LAZY_MAX && lane() == 0) state->overflow[n % 4][warp_of_all] = overflow;
         if (mine && !overflow)
             send_rows<T, D>(maps, a, &w, warps_query, news.again != 0, m_reg, l_reg, o_reg, o_smem);
+        if (O_IN_Q<D, STEP> && tiles > 0 && lane() == 0) {
+            bulk_wait_read<0>();  // O has left the place of Q
+            mbarrier_arrive(shared_address(&state->q_empty[group]));
+        }
     }
     if (STEP >= PERSISTENT && lane() == 0) bulk_wait_read<0>();  // shared memory ends with the block
 }
@@ -975,7 +986,7 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
         make_ring(&state.message, 1, GROUPS<D> * 4);
         for (int g = 0; g < GROUPS<D>; g++) {
             mbarrier_init(shared_address(&state.q_full[g]), 1);
-            mbarrier_init(shared_address(&state.q_empty[g]), 1);
+            mbarrier_init(shared_address(&state.q_empty[g]), O_IN_Q<D, STEP> ? 4 : 1);
         }
         fence_mbarrier_init();
     }
@@ -1034,7 +1045,7 @@ template <class T, int D> static void tma_of(struct attention a) {
         maps_of<T>(&a, TMA_QUERIES, TMA_KEYS, ROWS), a, order, factor_of(&a));
 }
 template <class T, int D, int STEP> static void specialized_tiles_of(struct attention a) {
-    constexpr int BYTES = O_AT<D> + (STEP >= PERSISTENT ? GROUPS<D> * Q_BYTES<D> : 0);
+    constexpr int BYTES = END_OF_V<D> + (STEP >= PERSISTENT && !O_IN_Q<D, STEP> ? GROUPS<D> * Q_BYTES<D> : 0);
     CUDA_CHECK(cudaFuncSetAttribute(specialized_tiles<T, D, STEP>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, QUERIES<D>);
@@ -1048,7 +1059,7 @@ template <class T, int D, int STEP> static void specialized_tiles_of(struct atte
         maps_of<T>(&a, ROWS, KEYS<D>, STEP >= PERSISTENT ? 16 : ROWS), a, order, factor_of(&a));
 }
 template <class T, int D> static void wgmma_of(struct attention a) {
-    constexpr int BYTES = O_AT<D>;
+    constexpr int BYTES = END_OF_V<D>;
     CUDA_CHECK(cudaFuncSetAttribute(wgmma_tiles<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, QUERIES<D>);
     wgmma_tiles<T, D><<<lab_blocks((int64_t)order.pairs * order.tiles, 1), GROUPS<D> * GROUP, BYTES>>>(
@@ -1067,17 +1078,18 @@ template <class T, int D> static void lazy_max_of(struct attention a) {
     specialized_tiles_of<T, D, LAZY_MAX>(a);
 }
 static void launch_tma(struct attention a) { LAB16_LAUNCH(a, tma_of); }
-static void launch_wgmma(struct attention a) { LAB16_LAUNCH(a, wgmma_of); }
-static void launch_specialized(struct attention a) { LAB16_LAUNCH(a, specialized_of); }
-static void launch_pingpong(struct attention a) { LAB16_LAUNCH(a, pingpong_of); }
-static void launch_persistent(struct attention a) { LAB16_LAUNCH(a, persistent_of); }
-static void launch_lazy_max(struct attention a) { LAB16_LAUNCH(a, lazy_max_of); }
+static void launch_wgmma(struct attention a) { LAB16_LAUNCH_WIDE(a, wgmma_of); }
+static void launch_specialized(struct attention a) { LAB16_LAUNCH_WIDE(a, specialized_of); }
+static void launch_pingpong(struct attention a) { LAB16_LAUNCH_WIDE(a, pingpong_of); }
+static void launch_persistent(struct attention a) { LAB16_LAUNCH_WIDE(a, persistent_of); }
+static void launch_lazy_max(struct attention a) { LAB16_LAUNCH_WIDE(a, lazy_max_of); }
 static size_t counter_bytes(const struct attention *) { return sizeof(int); }
 
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
-constexpr struct support ANY = {TYPES, 8, 128, 0, 0, SCORE_MAX};
+constexpr struct support NARROW = {TYPES, 8, 128, 0, 0, SCORE_MAX};  // O of 256 columns has no registers
+constexpr struct support ANY = {TYPES, 8, 256, 0, 0, SCORE_MAX};
 static const struct kernel kernels[] = {
-    {"tma", "tiles fetched by the copy engine", launch_tma, nullptr, ANY},
+    {"tma", "tiles fetched by the copy engine", launch_tma, nullptr, NARROW},
     {"wgmma", "products of whole warpgroups", launch_wgmma, nullptr, ANY},
     {"specialized", "a warp that loads, warpgroups that compute", launch_specialized, nullptr, ANY},
     {"pingpong", "softmax beside the products", launch_pingpong, nullptr, ANY},
