@@ -21,13 +21,14 @@
 //     static const struct trace_names names = {{"producer", "consumer 0"}, {"wait K", "products"}};
 //
 // Without TRACE all of it compiles to nothing. With it a mark costs one reading of the clock and one
-// predicated store of 16 bytes, without a branch and with one register between marks; still it is not free,
+// predicated store of 8 bytes, without a branch and with one register between marks; still it is not free,
 // so that a traced launch is a little slower than a timed one, and needs registers that a kernel at its limit
 // may not have. A mark before `wgmma` is issued or behind its wait disturbs nothing; between the two it
 // orders what it stands between, too.
 //
 // Each role of each of the first blocks owns a track, an array in global memory: no atomics, and no role
-// waits for another. A track keeps its first TRACE_EVENTS phases; how many more there were is counted.
+// waits for another. A track keeps its first TRACE_EVENTS phases; how many more there were is counted, up to
+// 65535.
 #ifndef TRACE_H
 #define TRACE_H
 
@@ -46,16 +47,16 @@ struct trace_names {
     const char *phase[TRACE_PHASES];
 };
 
-// A phase begins: `time` by sm_clock (ptx/time.h), `phase` numbers its name.
+// A phase begins: `time` is what sm_clock says (ptx/time.h), its low 32 bits, `phase` numbers its name.
 struct trace_event {
-    uint64_t time, phase;
+    uint32_t time, phase;
 };
 
 // What one role of one block leaves. All zero: it never began. Stamps by sm_clock and global_timer.
 struct trace_track {
     uint64_t first_time, first_ns;  // of trace_begin
     uint64_t last_time, last_ns;    // of trace_end; 0: it never came
-    uint64_t marks;                 // known at trace_end: all of them, those that found no place, too
+    uint64_t marks;                 // known at trace_end: also those that found no place, up to 65535
     uint64_t multiprocessor;
     struct trace_event event[TRACE_EVENTS];
 };
@@ -72,13 +73,17 @@ struct trace {
 template <bool TRACE> struct tracer {};
 template <> struct tracer<true> {
     struct trace *trace;
-    uint32_t track;  // block * TRACE_TRACKS + track; TRACE_NOBODY: this thread marks nothing
-    uint32_t marks;
+    // One register for kernels that have none left: in the high half the number of the track, in the low half
+    // how many marks there were. TRACE_NOBODY: this thread marks nothing.
+    uint32_t track_marks;
 };
-static constexpr uint32_t TRACE_NOBODY = UINT32_MAX;
+static constexpr uint32_t TRACE_MARKS_MAX = 0xffff, TRACE_NOBODY = 0xffffffff;
 
+__device__ __forceinline__ uint32_t trace_marks(const tracer<true> *it) {
+    return it->track_marks & TRACE_MARKS_MAX;
+}
 __device__ __forceinline__ struct trace_track *trace_track_of(const tracer<true> *it) {
-    return &it->trace->track[0][0] + it->track;
+    return &it->trace->track[0][0] + (it->track_marks >> 16);
 }
 
 // The role begins. All its threads may call this and what follows; `leader` is true in the one that marks.
@@ -88,9 +93,9 @@ __device__ __forceinline__ tracer<TRACE> trace_begin(struct trace *trace, int tr
         return {};
     } else {
         uint64_t block = blockIdx.x + (uint64_t)gridDim.x * (blockIdx.y + (uint64_t)gridDim.y * blockIdx.z);
-        bool marks = leader && trace && block < TRACE_BLOCKS;
-        tracer<TRACE> it = {trace, marks ? (uint32_t)block * TRACE_TRACKS + track : TRACE_NOBODY, 0};
-        if (marks) {
+        tracer<TRACE> it = {trace, TRACE_NOBODY};
+        if (leader && trace && block < TRACE_BLOCKS) {
+            it.track_marks = ((uint32_t)block * TRACE_TRACKS + track) << 16;
             struct trace_track *mine = trace_track_of(&it);
             mine->multiprocessor = sm_id();
             mine->first_ns = global_timer();
@@ -103,22 +108,22 @@ __device__ __forceinline__ tracer<TRACE> trace_begin(struct trace *trace, int tr
 // The phase that number `phase` names begins, and the one before it ends.
 template <bool TRACE> __device__ __forceinline__ void trace_mark(tracer<TRACE> *it, uint32_t phase) {
     if constexpr (TRACE) {
-        bool keep = it->track != TRACE_NOBODY && it->marks < TRACE_EVENTS;
-        // Without a place to keep it the address is not used.
-        struct trace_event *to = trace_track_of(it)->event + it->marks;
-        store_if(keep, (ulonglong2 *)to, sm_clock(), phase);
-        it->marks++;
+        uint32_t marks = trace_marks(it);
+        // Where it is not kept, the address is none, and not used.
+        struct trace_event *to = trace_track_of(it)->event + marks;
+        store_if(marks < TRACE_EVENTS, (uint2 *)to, sm_clock_low(), phase);
+        it->track_marks += marks < TRACE_MARKS_MAX;
     }
 }
 
 // The last phase ends.
 template <bool TRACE> __device__ __forceinline__ void trace_end(tracer<TRACE> *it) {
     if constexpr (TRACE) {
-        if (it->track == TRACE_NOBODY) return;
+        if (it->track_marks == TRACE_NOBODY) return;
         struct trace_track *mine = trace_track_of(it);
         mine->last_time = sm_clock();
         mine->last_ns = global_timer();
-        mine->marks = it->marks;
+        mine->marks = trace_marks(it);
     }
 }
 #endif

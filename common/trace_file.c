@@ -44,8 +44,15 @@ static const char *phase_name(const struct trace_names *names, uint64_t n, char 
     return text;
 }
 
-static uint64_t phase_end(const struct trace_track *track, int i) {
-    return (uint64_t)i + 1 < track->marks ? track->event[i + 1].time : track->last_time;
+// The whole time of a stamp, of which the track has the low half, and which is not before `earlier`.
+static uint64_t whole_time(uint32_t low, uint64_t earlier) {
+    return earlier + (uint32_t)(low - (uint32_t)earlier);
+}
+
+// When phase i begins or, i being the number of marks, the last one ends; `earlier`: when the one before
+// began.
+static uint64_t mark_time(const struct trace_track *track, int i, uint64_t earlier) {
+    return (uint64_t)i < track->marks ? whole_time(track->event[i].time, earlier) : track->last_time;
 }
 
 // Whether these stamps can be a role's.
@@ -55,14 +62,10 @@ static int check_track(const struct trace_track *track, const char *kernel, int 
         return fail(why, "kernel %s, block %d, %s: the track begins and does not end (trace_end)", kernel,
                     block, name);
     uint64_t last = track->first_time;
-    for (int i = 0; i < kept(track); ++i) {
-        if (track->event[i].time < last)
-            return fail(why, "kernel %s, block %d, %s: mark %d is earlier than what comes before it", kernel,
-                        block, name, i);
-        last = track->event[i].time;
-    }
+    for (int i = 0; i < kept(track); ++i) last = mark_time(track, i, last);
     if (track->last_time < last)
-        return fail(why, "kernel %s, block %d, %s: the track ends before its last mark", kernel, block, name);
+        return fail(why, "kernel %s, block %d, %s: its marks do not follow each other in time", kernel, block,
+                    name);
     return 0;
 }
 
@@ -137,12 +140,14 @@ int trace_file_add(struct trace_file *file, const char *kernel, const struct tra
             const struct trace_track *track = &trace->track[b][t];
             if (!track->first_ns) continue;
             write_metadata(file, "thread_name", process, t, track_name(names, t, text));
+            uint64_t begin = mark_time(track, 0, track->first_time);
             for (int i = 0; i < phases_of(track); ++i) {
-                uint64_t from = track->event[i].time - first->first_time;
-                uint64_t cycles = phase_end(track, i) - track->event[i].time;
+                uint64_t from = begin - first->first_time, end = mark_time(track, i + 1, begin);
+                double cycles = (double)(end - begin);
+                begin = end;
                 begin_event(file, phase_name(names, track->event[i].phase, text), "X", process);
                 fprintf(file->out, ", \"tid\": %d, \"ts\": %.*f, \"dur\": %.*f", t, digits,
-                        offset + (double)from / mhz, digits, (double)cycles / mhz);
+                        offset + (double)from / mhz, digits, cycles / mhz);
                 fputs(", \"args\": {\"kernel\": ", file->out);
                 json_string(file->out, kernel);
                 fputs("}}", file->out);

@@ -34,7 +34,7 @@ int trace_file_open(struct trace_file *file, const char *path, int max_kernels, 
 // Adds what a traced launch left. `clock_mhz` is the multiprocessors' frequency if the stamps cannot tell it
 // (all of the launch fits between two ticks of the global timer); 0 on the cpu backend: a unit is a unit.
 // Returns 0, or -1 with a sentence, and the file is as it was, if the trace is none: nothing was marked, a
-// track did not end, or its times run backwards.
+// track did not end, or its times make no sense.
 int trace_file_add(struct trace_file *file, const char *kernel, const struct trace *trace,
                    const struct trace_names *names, double clock_mhz, struct message *why);
 

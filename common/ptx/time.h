@@ -24,6 +24,17 @@ PTX_FN uint64_t sm_clock() {
 PTX_FN uint64_t sm_clock() { return simt::thread_time(); }
 #endif
 
+// Its low 32 bits, in one register (PTX ISA, "Special Registers: %clock"): they come round after two seconds.
+#if defined(__CUDACC__)
+PTX_FN uint32_t sm_clock_low() {
+    uint32_t cycles;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(cycles)::"memory");
+    return cycles;
+}
+#else
+PTX_FN uint32_t sm_clock_low() { return (uint32_t)simt::thread_time(); }
+#endif
+
 // Nanoseconds, the same for the whole GPU, but in steps of 32 ns to about a microsecond (PTX ISA, "Special
 // Registers: %globaltimer"). The CPU's own clock.
 #if defined(__CUDACC__)
@@ -50,21 +61,21 @@ PTX_FN uint32_t sm_id() { return simt::multiprocessor(); }
 
 // *to = {first, second} if `wanted`, as one predicated instruction (PTX ISA, "Predicated Execution"; "st").
 // An if statement may become a branch, and a branch between two wgmma of a batch makes ptxas serialise them
-// all. `to` is in global memory, aligned to 16 bytes.
+// all. `to` is in global memory, aligned to 8 bytes.
 #if defined(__CUDACC__)
-PTX_FN void store_if(bool wanted, ulonglong2 *to, uint64_t first, uint64_t second) {
+PTX_FN void store_if(bool wanted, uint2 *to, uint32_t first, uint32_t second) {
     asm volatile("{\n"
                  ".reg .pred wanted;\n"
                  "setp.ne.u32 wanted, %0, 0;\n"
-                 "@wanted st.global.v2.u64 [%1], {%2, %3};\n"
+                 "@wanted st.global.v2.u32 [%1], {%2, %3};\n"
                  "}\n" ::"r"((uint32_t)wanted),
-                 "l"(to), "l"(first), "l"(second)
+                 "l"(to), "r"(first), "r"(second)
                  : "memory");
 }
 #else
 // Not PTX_FN: the store is one of the kernel's, checked as any other.
-__forceinline__ void store_if(bool wanted, ulonglong2 *to, uint64_t first, uint64_t second) {
-    if (wanted) *to = make_ulonglong2(first, second);
+__forceinline__ void store_if(bool wanted, uint2 *to, uint32_t first, uint32_t second) {
+    if (wanted) *to = make_uint2(first, second);
 }
 #endif
 
