@@ -2,13 +2,14 @@
 // threads take turns here, and run side by side on a GPU. So each thread has a time of its own. It goes by
 // the basic blocks of the kernel's code that the thread executes, one step each, and where the thread waits
 // for others it becomes that of the last one to come. But for the order in which warpgroups get at the tensor
-// cores, the outcome is the same under every order of threads,
-// and tells who waits for whom, and how much code lies between.
+// cores, the outcome is the same under every order of threads, and tells who waits for whom, and how much
+// code lies between.
 //
 // What goes on beside the threads takes as many steps as it would take cycles on an H200 with nothing else to
-// do: tensor cores 4096 fp16 FLOPs a cycle, so N / 2 for a wgmma 64 x N x 16; copies a latency and 32 bytes a
+// do: tensor cores 4096 fp16 FLOPs a cycle, so N / 2 for a wgmma 64 x N x 16; copies a latency and 64 bytes a
 // cycle. One after the other on each, in the order in which they were committed or issued. It is a model: a
-// basic block is no cycle, warps do not compete for anything else, and no length is a measure of speed.
+// basic block is no cycle, warps do not compete for anything else, numbers in global memory by which blocks
+// wait for each other pass no time on, and no length is a measure of speed.
 #ifndef SIMT_THREAD_TIME_H
 #define SIMT_THREAD_TIME_H
 
@@ -22,7 +23,7 @@ struct Fiber;
 
 using Steps = unsigned long long;
 
-constexpr Steps copy_latency = 600, copy_bytes_a_step = 32;
+constexpr Steps copy_latency = 600, copy_bytes_a_step = 64;
 
 // Until when the block's tensor cores and its way to global memory have work.
 struct Engines {

@@ -153,6 +153,12 @@ __global__ void never_ends(const struct attention a) {
     tracer<true> trace = trace_begin<true>(a.trace, TRACK_PRODUCER, threadIdx.x == 0);
     trace_mark(&trace, LOAD);
 }
+// And one that is wrong because it is traced.
+__global__ void spoil(const struct attention a) { row<__half>(a.o, 0, 0, 0)[0] = __float2half(1000.0f); }
+static void launch_wrong(struct attention a) {
+    launch<true>(a);
+    spoil<<<1, 1>>>(a);
+}
 static void launch_unended(struct attention a) {
     launch<false>(a);
     never_ends<<<1, WARP>>>(a);
@@ -165,8 +171,9 @@ static const struct kernel kernels[] = {
     {"plain", "marks none", launch<false>, nullptr, SUPPORT},
     {"unmarked", "forgot its marks", launch<false>, nullptr, SUPPORT, nullptr, launch<false>, &names},
     {"unended", "forgot its end", launch<false>, nullptr, SUPPORT, nullptr, launch_unended, &names},
+    {"wrong", "is wrong if traced", launch<false>, nullptr, SUPPORT, nullptr, launch_wrong, &names},
 };
-// The last two are to be named; without that only the first two are in the table.
+// The last three are in the table only for who asks for them.
 int main(int argc, char **argv) {
     bool all = getenv("LAB00_TRACED_ALL") != nullptr;
     const struct lab lab = {"lab00_traced",
@@ -176,7 +183,7 @@ int main(int argc, char **argv) {
                             {1, 2, 1, 40, 16},
                             {1, 2, 1, 40, 16},
                             kernels,
-                            all ? 4 : 2,
+                            all ? 5 : 2,
                             0};
     return lab_main(argc, argv, &lab);
 }
