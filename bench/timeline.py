@@ -16,7 +16,7 @@ import os
 import sys
 from xml.sax.saxutils import escape, quoteattr
 
-# Readable beside each other, with black text on them, on white and on black; then again from the first, striped.
+# Black text on them is readable, and they are on white and on black; where there are more phases, from the first again.
 COLOURS = ["#e8a33d", "#5aa9e6", "#6cc070", "#e57373", "#b48ee0", "#4db6ac", "#d4c05a", "#e88bb5", "#8fa8b8", "#c49a7a"]
 WAITS = ["#b9bec4", "#9ea4ab", "#cfd3d7", "#868d95"]
 LANE, GAP, HEAD, LEGEND, CHARACTER = 26, 6, 24, 20, 6.6  # pixels; a character is that wide at 11 px
@@ -117,11 +117,11 @@ def draw(blocks, other, begin, end, width):
     last = max(event["ts"] + event["dur"] for block in blocks for event in block["events"])
     begin, end = first if begin is None else begin, last if end is None else end
     if not begin < end:
-        raise Refusal(f"there is no time from {begin:g} to {end:g} {unit}.")
+        raise Refusal(f"there is no time from {begin:.12g} to {end:.12g} {unit}.")
     shown = [[event for event in block["events"] if event["ts"] < end and event["ts"] + event["dur"] > begin]
              for block in blocks]
     if not any(shown):
-        raise Refusal(f"nothing happens from {begin:g} to {end:g} {unit}; the trace goes from {first:g} to {last:g}.")
+        raise Refusal(f"nothing happens from {begin:.12g} to {end:.12g} {unit}; the trace goes from {first:.12g} to {last:.12g}.")
     colours = colours_of(blocks)
     used = {event["name"] for events in shown for event in events}
     colours = {name: colour for name, colour in colours.items() if name in used}
@@ -173,7 +173,7 @@ def draw(blocks, other, begin, end, width):
             y += LANE + GAP
         for event in events:
             x, wide = x_of(event["ts"]), x_of(event["ts"] + event["dur"]) - x_of(event["ts"])
-            tip = f'{event["name"]}: {event["dur"]:g} {unit} from {event["ts"]:g} on'
+            tip = f'{event["name"]}: {event["dur"]:.9g} {unit} from {event["ts"]:.9g} on'
             out.append(f'<rect class="phase" x="{x:.2f}" y="{lane_y[event["tid"]]}" width="{max(wide, 0.25):.2f}" height="{LANE}" '
                        f'fill="{colours[event["name"]]}"><title>{escape(tip)}</title></rect>')
             if wide > CHARACTER * len(event["name"]) + 6:
