@@ -35,6 +35,8 @@ struct support {
     int unordered_dq;  // 1: dQ is a sum of atomic additions in any order: right, but not the same bits again
 };
 
+struct trace_names;  // trace.h
+
 struct kernel {
     const char *name;  // for --kernel
     const char *adds;  // what it adds to the kernel before it, in a few words
@@ -52,6 +54,10 @@ struct kernel {
     // same way: it makes o and lse, and may leave more for launch in the workspace. Only launch is timed; it
     // is enqueued again and again after one forward pass, and has to find what it needs each time.
     void (*forward)(struct attention a);
+    // For --trace: the same as launch, but its kernels also mark their phases in a.trace (trace.h), and what
+    // the marks' numbers stand for. Null pointers: this kernel cannot be traced.
+    void (*launch_traced)(struct attention a);
+    const struct trace_names *trace_names;
 };
 
 #define LARGEST_SCORES ((int64_t)1 << 57)
