@@ -27,6 +27,7 @@
 #include "common/lab16.h"
 #include "common/ptx.h"
 #include "common/tensor_map.h"
+#include "common/trace.h"
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;
@@ -519,6 +520,14 @@ __global__ void __launch_bounds__(GROUPS<D> *GROUP, 1)
 
 enum step { SPECIALIZED, PINGPONG, PERSISTENT, LAZY_MAX };
 
+// For --trace: the roles of a block and the phases that they mark (common/trace.h).
+enum { PRODUCER, CONSUMER };  // and CONSUMER + 1, ...
+enum { WAIT_NEWS, WAIT_EMPTY, LOAD, WAIT_Q, WAIT_K, WAIT_S, SOFTMAX, WAIT_O, STORE };
+static const struct trace_names phases = {
+    {"producer", "consumer 0", "consumer 1", "consumer 2"},
+    {"wait for a tile of queries", "wait for an empty stage", "ask for a tile", "wait for Q", "wait for K",
+     "S = Q K^T (and O += P V), wait for S", "softmax", "wait for V and O += P V", "O / l, store"}};
+
 template <int D> constexpr int THREADS = (1 + GROUPS<D>)*GROUP;
 // Together no more than at the start, when each thread has as many as fit: 168, or 128 if D = 64.
 template <int D> constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40;
@@ -546,11 +555,12 @@ static __device__ void make_ring(struct ring *ring, int fills, int leaves) {
     }
 }
 
-// What the producer tells the consumers of a persistent block: the next tile of queries, and by which
-// warpgroups (bits) it is to be done once more, with the running maximum; 0: by all, for the first time.
+// What the producer tells the consumers: the next tile of queries. In shared memory, and so in no registers.
 struct news {
-    int tile;
-    unsigned again;
+    int tile;  // its number, or one of those below
+    struct work work;
+    int tiles;       // of keys that one of its queries sees
+    unsigned again;  // the warpgroups (bits) that do it once more, with the running maximum; 0: all, as usual
 };
 constexpr int NOTHING = -1;  // no tile; more may come
 constexpr int THE_END = -2;
@@ -559,9 +569,18 @@ template <int D> struct shared_state {
     struct ring k, v, message;
     uint64_t q_full[GROUPS<D>], q_empty[GROUPS<D>];  // each warpgroup has a Q of its own
     struct news news[STAGES];
-    int overflow[4][GROUPS<D> * 4];  // whether a warp found one in the last tiles: see lazy_max
-    int doubtful[4];
+    int doubtful[STAGES];                 // lazy_max: the last tiles, if they may have to be done again, ...
+    int overflow[STAGES][GROUPS<D> * 4];  // ... and whether a warp found that they have
 };
+template <int D>
+static __device__ void set_news(const struct attention *a, const struct order *order, int tile,
+                                unsigned again, struct news *news) {
+    news->tile = tile;
+    news->again = again;
+    if (tile < 0) return;
+    news->work = work_at(a, order, tile, QUERIES<D>);
+    news->tiles = tiles_of(keys_of(a, news->work.first_query, QUERIES<D>), KEYS<D>);
+}
 
 // How many stages have been used so far. Producer and consumers count alike.
 struct uses {
@@ -570,29 +589,36 @@ struct uses {
 
 // Loads Q, and all tiles of K and V that one of the queries sees. K of a tile comes before V of the tile
 // before it: so they are needed.
-template <int D>
-static __device__ __forceinline__ void load_work(const struct maps *maps, const struct attention *a,
-                                                 const struct work *w, uint32_t smem,
-                                                 struct shared_state<D> *state, struct uses *uses) {
+template <int D, bool TRACE>
+static __device__ __forceinline__ void
+load_work(const struct maps *maps, const struct attention *a, const struct news *news, uint32_t smem,
+          struct shared_state<D> *state, struct uses *uses, tracer<TRACE> *trace) {
     constexpr int K = KEYS<D>;
-    int kv_head = kv_head_of(a, w->head), tiles = tiles_of(keys_of(a, w->first_query, QUERIES<D>), K);
+    const struct work *w = &news->work;
+    int kv_head = kv_head_of(a, w->head), tiles = news->tiles;
     if (tiles == 0) return;
 #pragma unroll 1
     for (int i = 0; i <= tiles; i++) {
         if (i < tiles) {
             int n = uses->kv + i;
+            trace_mark(trace, WAIT_EMPTY);
             mbarrier_wait(empty(&state->k, n), parity(n) ^ 1);  // nobody still reads the stage
+            trace_mark(trace, LOAD);
             load_tile<D, K>(&maps->k, w->batch, kv_head, (tiles - 1 - i) * K,
                             smem + K_AT<D> + n % STAGES * K_BYTES<D>, full(&state->k, n));
         }
         for (int g = 0; i == 0 && g < GROUPS<D>; g++) {
+            trace_mark(trace, WAIT_EMPTY);
             mbarrier_wait(shared_address(&state->q_empty[g]), (uses->q + 1) % 2);  // nobody still reads Q
+            trace_mark(trace, LOAD);
             load_tile<D, ROWS>(&maps->q, w->batch, w->head, w->first_query + g * ROWS, smem + g * Q_BYTES<D>,
                                shared_address(&state->q_full[g]));
         }
         if (i > 0) {
             int n = uses->kv + i - 1;
+            trace_mark(trace, WAIT_EMPTY);
             mbarrier_wait(empty(&state->v, n), parity(n) ^ 1);  // nobody still reads the stage
+            trace_mark(trace, LOAD);
             load_tile<D, K>(&maps->v, w->batch, kv_head, (tiles - i) * K,
                             smem + V_AT<D> + n % STAGES * K_BYTES<D>, full(&state->v, n));
         }
@@ -630,20 +656,24 @@ template <int D> static __device__ __forceinline__ void end_turn(int group, bool
 }
 
 // specialized: one tile of keys after the other, each product waited for.
-template <class T, int D>
+template <class T, int D, bool TRACE>
 static __device__ __forceinline__ void compute_in_order(const struct attention *a, int query, int seen,
                                                         int open, float factor, struct consumer<D> *c,
-                                                        float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
+                                                        float *m_reg, float *l_reg, float (&o_reg)[D / 2],
+                                                        tracer<TRACE> *trace) {
     float s_reg[KEYS<D> / 2], keep_reg[2];
     uint32_t p_reg[KEYS<D> / 16][4];
 #pragma unroll 1
     for (int tile = seen - 1; tile >= 0; tile--) {
         int n = c->uses.kv++;
+        trace_mark(trace, WAIT_K);
         mbarrier_wait(full(&c->state->k, n), parity(n));  // K is there
+        trace_mark(trace, WAIT_S);
         wgmma_fence();
         issue_q_k<T, D>(c->q, stage_of<D>(c->k, n), s_reg);
         wgmma_wait<0>();
         wgmma_pin(s_reg);
+        trace_mark(trace, SOFTMAX);
         leave(empty(&c->state->k, n));
         if (tile >= open) mask(a, query, tile * KEYS<D>, s_reg);
         raise_maximum(s_reg, factor, m_reg, keep_reg);
@@ -653,6 +683,7 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
             scale_row(o_reg, h, keep_reg[h]);
         }
         pack_p<T>(s_reg, p_reg);
+        trace_mark(trace, WAIT_O);
         mbarrier_wait(full(&c->state->v, n), parity(n));  // V is there
         wgmma_pin(o_reg);
         wgmma_fence();
@@ -694,20 +725,23 @@ static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_r
 
 // pingpong: S of a tile and O of the tile before it, whose P is at hand, are computed side by side, and
 // softmax begins when S is there. LAZY: see lazy_max.
-template <class T, int D, int STEP, bool LAZY>
+template <class T, int D, int STEP, bool LAZY, bool TRACE>
 static __device__ __forceinline__ void
 compute_overlapped(const struct attention *a, int query, int tile, int open, float factor,
                    struct consumer<D> *c, float (&s_reg)[KEYS<D> / 2], uint32_t (&p_reg)[KEYS<D> / 16][4],
-                   float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
+                   float *m_reg, float *l_reg, float (&o_reg)[D / 2], tracer<TRACE> *trace) {
     int n = c->uses.kv++, next = n + 1;
+    trace_mark(trace, WAIT_K);
     mbarrier_wait(full(&c->state->k, next), parity(next));  // K is there; V of use n was waited for
     if (STEP == PINGPONG) begin_turn<D>(c->group);
+    trace_mark(trace, WAIT_S);
     wgmma_fence();
     issue_q_k<T, D>(c->q, stage_of<D>(c->k, next), s_reg);
     issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
     if (STEP == PINGPONG) end_turn<D>(c->group, tile == 0);
     wgmma_wait<1>();  // S is there; O is on its way
     wgmma_pin(s_reg);
+    trace_mark(trace, SOFTMAX);
     leave(empty(&c->state->k, next));
     if (LAZY) {
         float sum_reg[2];
@@ -715,10 +749,12 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         for (int h = 0; h < 2; h++) sum_reg[h] = exponentials(s_reg, h, factor, m_reg[h]);
         // ptxas moves wgmma_wait up to the last branch, which would end the overlap; here the last one is in
         // this loop.
+        trace_mark(trace, WAIT_O);
         mbarrier_wait(full(&c->state->v, next), parity(next));
         wgmma_wait<0>();  // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
+        trace_mark(trace, SOFTMAX);
         leave(empty(&c->state->v, n));
         lower_p<D>(sum_reg, s_reg, m_reg, l_reg, o_reg);
         pack_p<T>(s_reg, p_reg);
@@ -726,9 +762,11 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         float keep_reg[2];
         if (tile >= open) mask(a, query, tile * KEYS<D>, s_reg);
         raise_maximum(s_reg, factor, m_reg, keep_reg);
+        trace_mark(trace, WAIT_O);
         wgmma_wait<0>();  // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
+        trace_mark(trace, SOFTMAX);
         leave(empty(&c->state->v, n));
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -742,10 +780,11 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
 
 // All tiles of keys of a tile of queries, the last first: O, l and m of the warpgroup's.
 //   tiles: of the block; seen: of which a query of this warpgroup sees some key; running: no lazy maximum
-template <class T, int D, int STEP>
-static __device__ __forceinline__ void
-compute_work(const struct attention *a, int first_query, int tiles, int seen, bool running, float factor,
-             char *q_smem, struct consumer<D> *c, float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
+template <class T, int D, int STEP, bool TRACE>
+static __device__ __forceinline__ void compute_work(const struct attention *a, int first_query, int tiles,
+                                                    int seen, bool running, float factor, char *q_smem,
+                                                    struct consumer<D> *c, float *m_reg, float *l_reg,
+                                                    float (&o_reg)[D / 2], tracer<TRACE> *trace) {
     constexpr int K = KEYS<D>;
     struct shared_state<D> *state = c->state;
     int query = first_query + warp() % 4 * 16 + lane_row(), keys = visible_keys(a, first_query);
@@ -757,6 +796,7 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
     m_reg[0] = m_reg[1] = LOWEST;
     l_reg[0] = l_reg[1] = 0.0f;
     if (tiles == 0) return;
+    trace_mark(trace, WAIT_Q);
     mbarrier_wait(shared_address(&state->q_full[c->group]), c->uses.q++ % 2);  // Q is there
     if (a->scale < 0.0f) {
         negate(q_smem, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
@@ -766,6 +806,7 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
 #pragma unroll 1
     for (int tile = tiles - 1; tile >= seen; tile--) {  // tiles that only other groups see
         int n = c->uses.kv++;
+        trace_mark(trace, WAIT_K);
         mbarrier_wait(full(&state->k, n), parity(n));  // one use cannot be left before it has begun, ...
         mbarrier_wait(full(&state->v, n), parity(n));
         sync_group<D>(c->group);  // ... nor before all have waited for it
@@ -777,20 +818,24 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
         }
     }
     if (seen == 0 || STEP == SPECIALIZED) {
-        if (STEP == SPECIALIZED) compute_in_order<T, D>(a, query, seen, open, factor, c, m_reg, l_reg, o_reg);
+        if (STEP == SPECIALIZED)
+            compute_in_order<T, D>(a, query, seen, open, factor, c, m_reg, l_reg, o_reg, trace);
         if (!O_IN_Q<D, STEP>) leave(q_empty);
         return;
     }
     float s_reg[K / 2];
     uint32_t p_reg[K / 16][4];
     int tile = seen - 1, n = c->uses.kv;
+    trace_mark(trace, WAIT_K);
     mbarrier_wait(full(&state->k, n), parity(n));  // K is there; nothing to overlap with yet
     if (STEP == PINGPONG) begin_turn<D>(c->group);
+    trace_mark(trace, WAIT_S);
     wgmma_fence();
     issue_q_k<T, D>(c->q, stage_of<D>(c->k, n), s_reg);
     if (STEP == PINGPONG) end_turn<D>(c->group, tile == 0);
     wgmma_wait<0>();
     wgmma_pin(s_reg);
+    trace_mark(trace, SOFTMAX);
     leave(empty(&state->k, n));
     if (tile >= open) mask(a, query, tile * K, s_reg);
 #pragma unroll
@@ -805,14 +850,15 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
     int settled = STEP == LAZY_MAX && !running ? (keys - 1) / K : 0;
     for (tile--; tile >= settled; tile--)
         compute_overlapped<T, D, STEP, false>(a, query, tile, open, factor, c, s_reg, p_reg, m_reg, l_reg,
-                                              o_reg);
+                                              o_reg, trace);
     if (STEP == LAZY_MAX)
 #pragma unroll 1
         for (; tile >= 0; tile--)
             compute_overlapped<T, D, STEP, true>(a, query, tile, open, factor, c, s_reg, p_reg, m_reg, l_reg,
-                                                 o_reg);
+                                                 o_reg, trace);
     if (!O_IN_Q<D, STEP>) leave(q_empty);  // S of all tiles is computed
     n = c->uses.kv++;
+    trace_mark(trace, WAIT_O);
     wgmma_fence();
     issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
     wgmma_wait<0>();
@@ -868,113 +914,104 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
     repair_rows<T, D>(a, w, first_query, m_reg, inverse_reg, broken_reg);
 }
 
-// Message number n from the producer.
-template <int D> static __device__ struct news hear(struct shared_state<D> *state, int n) {
-    struct news news = {};
-    mbarrier_wait(full(&state->message, n), parity(n));
-    __syncwarp();  // no lane still waits for this message when the lane below lets the next but one come
-    if (lane() == 0) {
-        news = state->news[n % STAGES];
-        mbarrier_arrive(empty(&state->message, n));
-    }
-    __syncwarp();
-    news.tile = uniform(news.tile);
-    news.again = (unsigned)uniform((int)news.again);
-    return news;
-}
-
-template <class T, int D, int STEP>
+template <class T, int D, int STEP, bool TRACE>
 static __device__ __forceinline__ void consume(const struct maps *maps, const struct attention *a,
                                                const struct order *order, float factor, char *shared_smem,
                                                struct shared_state<D> *state) {
-    int group = warp() / 4 - 1, warp_of_all = warp() - 4;
+    int group = warp() / 4 - 1;
     char *q_smem = shared_smem + group * Q_BYTES<D>;
-    uint32_t smem = shared_address(shared_smem),
-             o_smem = smem + (O_IN_Q<D, STEP> ? 0 : END_OF_V<D>)+warp_of_all * (Q_BYTES<D> / 4);
+    uint32_t smem = shared_address(shared_smem);
     struct consumer<D> c = {
         state, group, by_rows(shared_address(q_smem)), by_rows(smem + K_AT<D>), by_columns<D>(smem + V_AT<D>),
         {
             0, 0
         }
     };
+    tracer<TRACE> trace = trace_begin<TRACE>(a->trace, CONSUMER + group, threadIdx.x % GROUP == 0);
     if (STEP == PINGPONG && group == GROUPS<D> - 1) bar_arrive(1, 2 * GROUP);  // group 0 begins
     for (int n = 0;; n++) {
-        struct news news = {(int)blockIdx.x, 0};
-        if (STEP >= PERSISTENT) news = hear(state, n);
-        if (news.tile == THE_END) break;
-        if (news.tile == NOTHING) continue;
-        struct work w = work_at(a, order, news.tile, QUERIES<D>);
-        int first_query = w.first_query + group * ROWS, warps_query = first_query + warp() % 4 * 16;
-        int tiles = tiles_of(keys_of(a, w.first_query, QUERIES<D>), KEYS<D>);
-        bool mine = !news.again || (news.again >> group & 1);
-        int seen = mine ? tiles_of(keys_of(a, first_query, ROWS), KEYS<D>) : 0;
-        float m_reg[2], l_reg[2], o_reg[D / 2];
-        compute_work<T, D, STEP>(a, first_query, tiles, seen, news.again != 0, factor, q_smem, &c, m_reg,
-                                 l_reg, o_reg);
-        if (STEP < PERSISTENT) {
-            store_rows<T, D>(a, &w, warps_query, m_reg, l_reg, o_reg);
-            break;
+        const struct news *news = &state->news[n % STAGES];
+        trace_mark(&trace, WAIT_NEWS);
+        if (STEP >= PERSISTENT) mbarrier_wait(full(&state->message, n), parity(n));  // the tile is known
+        int tile = uniform(news->tile);
+        if (tile == THE_END) break;
+        if (tile != NOTHING) {
+            int first_query = uniform(news->work.first_query) + group * ROWS, tiles = uniform(news->tiles);
+            unsigned again = (unsigned)uniform((int)news->again);
+            bool mine = !again || (again >> group & 1);
+            int seen = mine ? tiles_of(keys_of(a, first_query, ROWS), KEYS<D>) : 0;
+            float m_reg[2], l_reg[2], o_reg[D / 2];
+            compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, q_smem, &c, m_reg,
+                                     l_reg, o_reg, &trace);
+            trace_mark(&trace, STORE);
+            bool overflow = STEP == LAZY_MAX && !news->again &&
+                            __any_sync(ALL_LANES, !(l_reg[0] < INFINITY && l_reg[1] < INFINITY));
+            if (STEP == LAZY_MAX && lane() == 0)
+                state->overflow[n % STAGES][threadIdx.x / WARP - 4] = overflow;
+            first_query += warp() % 4 * 16;
+            uint32_t o_smem =
+                smem + (O_IN_Q<D, STEP> ? 0 : END_OF_V<D>)+((int)threadIdx.x / WARP - 4) * (Q_BYTES<D> / 4);
+            if (STEP < PERSISTENT)
+                store_rows<T, D>(a, &news->work, first_query, m_reg, l_reg, o_reg);
+            else if (mine && !overflow)
+                send_rows<T, D>(maps, a, &news->work, first_query, news->again != 0, m_reg, l_reg, o_reg,
+                                o_smem);
+            if (O_IN_Q<D, STEP> && news->tiles > 0 && lane() == 0) {
+                bulk_wait_read<0>();  // O has left the place of Q
+                mbarrier_arrive(shared_address(&state->q_empty[group]));
+            }
         }
-        bool overflow = STEP == LAZY_MAX && !news.again &&
-                        __any_sync(ALL_LANES, !(l_reg[0] < INFINITY && l_reg[1] < INFINITY));
-        if (STEP == LAZY_MAX && lane() == 0) state->overflow[n % 4][warp_of_all] = overflow;
-        if (mine && !overflow)
-            send_rows<T, D>(maps, a, &w, warps_query, news.again != 0, m_reg, l_reg, o_reg, o_smem);
-        if (O_IN_Q<D, STEP> && tiles > 0 && lane() == 0) {
-            bulk_wait_read<0>();  // O has left the place of Q
-            mbarrier_arrive(shared_address(&state->q_empty[group]));
-        }
+        if (STEP < PERSISTENT) break;
+        __syncwarp();  // no lane still reads the news, or waits for them
+        if (lane() == 0) mbarrier_arrive(empty(&state->message, n));
     }
     if (STEP >= PERSISTENT && lane() == 0) bulk_wait_read<0>();  // shared memory ends with the block
+    trace_end(&trace);
 }
 
-// The warpgroups (bits) whose warps found an overflow in the block's tile number n.
-template <int D> static __device__ unsigned overflowed(const struct shared_state<D> *state, int n) {
+// The warpgroups (bits) whose warps found an overflow.
+template <int D> static __device__ unsigned overflowed(const int (&overflow)[GROUPS<D> * 4]) {
     unsigned groups = 0;
     for (int i = 0; i < GROUPS<D> * 4; i++)
-        if (state->overflow[n % 4][i]) groups |= 1u << i / 4;
+        if (overflow[i]) groups |= 1u << i / 4;
     return groups;
 }
 
 // One thread. Persistent blocks take the tiles as they come, from a counter in global memory.
-template <int D, int STEP>
+template <int D, int STEP, bool TRACE>
 static __device__ __forceinline__ void produce(const struct maps *maps, const struct attention *a,
                                                const struct order *order, uint32_t smem,
                                                struct shared_state<D> *state) {
+    tracer<TRACE> trace = trace_begin<TRACE>(a->trace, PRODUCER, true);
     struct uses uses = {0, 0};
-    if (STEP < PERSISTENT) {
-        struct work w = work_at(a, order, blockIdx.x, QUERIES<D>);
-        load_work<D>(maps, a, &w, smem, state, &uses);
-        return;
-    }
     int all = order->tiles * order->pairs, free = (int)blockIdx.x;
-    int *doubtful =
-        state->doubtful;  // the block's last tiles, number n at n % 4, if they may have overflowed
-    for (int i = 0; i < 4; i++) doubtful[i] = NOTHING;
-    for (int n = 0;; n++) {
-        // Every warp has heard message n - 2, and so is through with tile n - 3.
-        mbarrier_wait(empty(&state->message, n), parity(n) ^ 1);
-        struct news news = {NOTHING, 0};
-        if (doubtful[(n + 1) % 4] != NOTHING) news.again = overflowed(state, n + 1);
-        if (news.again) {
-            news.tile = doubtful[(n + 1) % 4];
+    if (STEP < PERSISTENT) load_work<D>(maps, a, &state->news[0], smem, state, &uses, &trace);
+    for (int n = 0; STEP >= PERSISTENT; n++) {
+        struct news *news = &state->news[n % STAGES];
+        trace_mark(&trace, WAIT_NEWS);
+        mbarrier_wait(empty(&state->message, n), parity(n) ^ 1);  // every warp is through with tile n - 2
+        int *doubtful = &state->doubtful[n % STAGES];             // that one, if it is lazy
+        int tile = NOTHING;
+        unsigned again =
+            STEP == LAZY_MAX && *doubtful != NOTHING ? overflowed<D>(state->overflow[n % STAGES]) : 0;
+        if (again) {
+            tile = *doubtful;
         } else if (free < all) {
-            news.tile = free;
+            tile = free;
             free = atomicAdd((int *)a->workspace, 1) + gridDim.x;  // comes while the tile is loaded
-        } else if (doubtful[(n + 2) % 4] == NOTHING && doubtful[(n + 3) % 4] == NOTHING) {
-            news.tile = THE_END;
+        } else if (STEP != LAZY_MAX || state->doubtful[(n + 1) % STAGES] == NOTHING) {
+            tile = THE_END;
         }
-        state->news[n % STAGES] = news;
+        *doubtful = again ? NOTHING : tile;
+        set_news<D>(a, order, tile, again, news);
         mbarrier_arrive(full(&state->message, n));
-        if (news.tile == THE_END) return;
-        doubtful[n % 4] = STEP == LAZY_MAX && !news.again ? news.tile : NOTHING;
-        if (news.tile == NOTHING) continue;
-        struct work w = work_at(a, order, news.tile, QUERIES<D>);
-        load_work<D>(maps, a, &w, smem, state, &uses);
+        if (tile == THE_END) break;
+        if (tile != NOTHING) load_work<D>(maps, a, news, smem, state, &uses, &trace);
     }
+    trace_end(&trace);
 }
 
-template <class T, int D, int STEP>
+template <class T, int D, int STEP, bool TRACE>
 __global__ void __launch_bounds__(THREADS<D>, 1)
     specialized_tiles(const __grid_constant__ struct maps maps, struct attention a, struct order order,
                       float factor) {
@@ -989,14 +1026,16 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
             mbarrier_init(shared_address(&state.q_empty[g]), O_IN_Q<D, STEP> ? 4 : 1);
         }
         fence_mbarrier_init();
+        for (int i = 0; i < STAGES; i++) state.doubtful[i] = NOTHING;
+        if (STEP < PERSISTENT) set_news<D>(&a, &order, blockIdx.x, 0, &state.news[0]);
     }
     __syncthreads();  // the mbarriers are there before anybody uses them
     if (warp() < 4) {
         setmaxnreg_dec<PRODUCER_REGISTERS<D>>();
-        if (threadIdx.x == 0) produce<D, STEP>(&maps, &a, &order, shared_address(shared_smem), &state);
+        if (threadIdx.x == 0) produce<D, STEP, TRACE>(&maps, &a, &order, shared_address(shared_smem), &state);
     } else {
         setmaxnreg_inc<CONSUMER_REGISTERS<D>>();
-        consume<T, D, STEP>(&maps, &a, &order, factor, shared_smem, &state);
+        consume<T, D, STEP, TRACE>(&maps, &a, &order, factor, shared_smem, &state);
     }
 }
 
@@ -1044,9 +1083,9 @@ template <class T, int D> static void tma_of(struct attention a) {
     tma_tiles<T, D><<<lab_blocks((int64_t)order.pairs * order.tiles, 1), TMA_THREADS, BYTES>>>(
         maps_of<T>(&a, TMA_QUERIES, TMA_KEYS, ROWS), a, order, factor_of(&a));
 }
-template <class T, int D, int STEP> static void specialized_tiles_of(struct attention a) {
+template <class T, int D, int STEP, bool TRACE> static void specialized_tiles_of(struct attention a) {
     constexpr int BYTES = END_OF_V<D> + (STEP >= PERSISTENT && !O_IN_Q<D, STEP> ? GROUPS<D> * Q_BYTES<D> : 0);
-    CUDA_CHECK(cudaFuncSetAttribute(specialized_tiles<T, D, STEP>,
+    CUDA_CHECK(cudaFuncSetAttribute(specialized_tiles<T, D, STEP, TRACE>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, QUERIES<D>);
     unsigned blocks = lab_blocks((int64_t)order.pairs * order.tiles, 1);
@@ -1055,7 +1094,7 @@ template <class T, int D, int STEP> static void specialized_tiles_of(struct atte
         blocks = min(blocks, (unsigned)multiprocessors());
         CUDA_CHECK(cudaMemsetAsync(a.workspace, 0, sizeof(int)));
     }
-    specialized_tiles<T, D, STEP><<<blocks, THREADS<D>, BYTES>>>(
+    specialized_tiles<T, D, STEP, TRACE><<<blocks, THREADS<D>, BYTES>>>(
         maps_of<T>(&a, ROWS, KEYS<D>, STEP >= PERSISTENT ? 16 : ROWS), a, order, factor_of(&a));
 }
 template <class T, int D> static void wgmma_of(struct attention a) {
@@ -1066,23 +1105,39 @@ template <class T, int D> static void wgmma_of(struct attention a) {
         maps_of<T>(&a, ROWS, KEYS<D>, ROWS), a, order, factor_of(&a));
 }
 template <class T, int D> static void specialized_of(struct attention a) {
-    specialized_tiles_of<T, D, SPECIALIZED>(a);
+    specialized_tiles_of<T, D, SPECIALIZED, false>(a);
+}
+template <class T, int D> static void traced_specialized_of(struct attention a) {
+    specialized_tiles_of<T, D, SPECIALIZED, true>(a);
 }
 template <class T, int D> static void pingpong_of(struct attention a) {
-    specialized_tiles_of<T, D, PINGPONG>(a);
+    specialized_tiles_of<T, D, PINGPONG, false>(a);
+}
+template <class T, int D> static void traced_pingpong_of(struct attention a) {
+    specialized_tiles_of<T, D, PINGPONG, true>(a);
 }
 template <class T, int D> static void persistent_of(struct attention a) {
-    specialized_tiles_of<T, D, PERSISTENT>(a);
+    specialized_tiles_of<T, D, PERSISTENT, false>(a);
+}
+template <class T, int D> static void traced_persistent_of(struct attention a) {
+    specialized_tiles_of<T, D, PERSISTENT, true>(a);
 }
 template <class T, int D> static void lazy_max_of(struct attention a) {
-    specialized_tiles_of<T, D, LAZY_MAX>(a);
+    specialized_tiles_of<T, D, LAZY_MAX, false>(a);
+}
+template <class T, int D> static void traced_lazy_max_of(struct attention a) {
+    specialized_tiles_of<T, D, LAZY_MAX, true>(a);
 }
 static void launch_tma(struct attention a) { LAB16_LAUNCH(a, tma_of); }
 static void launch_wgmma(struct attention a) { LAB16_LAUNCH_WIDE(a, wgmma_of); }
 static void launch_specialized(struct attention a) { LAB16_LAUNCH_WIDE(a, specialized_of); }
+static void trace_specialized(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_specialized_of); }
 static void launch_pingpong(struct attention a) { LAB16_LAUNCH_WIDE(a, pingpong_of); }
+static void trace_pingpong(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_pingpong_of); }
 static void launch_persistent(struct attention a) { LAB16_LAUNCH_WIDE(a, persistent_of); }
+static void trace_persistent(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_persistent_of); }
 static void launch_lazy_max(struct attention a) { LAB16_LAUNCH_WIDE(a, lazy_max_of); }
+static void trace_lazy_max(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_lazy_max_of); }
 static size_t counter_bytes(const struct attention *) { return sizeof(int); }
 
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
@@ -1091,10 +1146,14 @@ constexpr struct support ANY = {TYPES, 8, 256, 0, 0, SCORE_MAX};
 static const struct kernel kernels[] = {
     {"tma", "tiles fetched by the copy engine", launch_tma, nullptr, NARROW},
     {"wgmma", "products of whole warpgroups", launch_wgmma, nullptr, ANY},
-    {"specialized", "a warp that loads, warpgroups that compute", launch_specialized, nullptr, ANY},
-    {"pingpong", "softmax beside the products", launch_pingpong, nullptr, ANY},
-    {"persistent", "a block a multiprocessor, longest first", launch_persistent, counter_bytes, ANY},
-    {"lazy_max", "a maximum that stays while it can", launch_lazy_max, counter_bytes, ANY},
+    {"specialized", "a warp that loads, warpgroups that compute", launch_specialized, nullptr, ANY, nullptr,
+     trace_specialized, &phases},
+    {"pingpong", "softmax beside the products", launch_pingpong, nullptr, ANY, nullptr, trace_pingpong,
+     &phases},
+    {"persistent", "a block a multiprocessor, longest first", launch_persistent, counter_bytes, ANY, nullptr,
+     trace_persistent, &phases},
+    {"lazy_max", "a maximum that stays while it can", launch_lazy_max, counter_bytes, ANY, nullptr,
+     trace_lazy_max, &phases},
 };
 
 static const struct lab lab07 = {
