@@ -916,7 +916,7 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
 
 template <class T, int D, int STEP, bool TRACE>
 static __device__ __forceinline__ void consume(const struct maps *maps, const struct attention *a,
-                                               const struct order *order, float factor, char *shared_smem,
+                                               float factor, char *shared_smem,
                                                struct shared_state<D> *state) {
     int group = warp() / 4 - 1;
     char *q_smem = shared_smem + group * Q_BYTES<D>;
@@ -1035,7 +1035,7 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
         if (threadIdx.x == 0) produce<D, STEP, TRACE>(&maps, &a, &order, shared_address(shared_smem), &state);
     } else {
         setmaxnreg_inc<CONSUMER_REGISTERS<D>>();
-        consume<T, D, STEP, TRACE>(&maps, &a, &order, factor, shared_smem, &state);
+        consume<T, D, STEP, TRACE>(&maps, &a, factor, shared_smem, &state);
     }
 }
 
