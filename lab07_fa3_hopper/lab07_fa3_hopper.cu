@@ -70,8 +70,8 @@ struct order {
 struct work {
     int batch, head, first_query;
 };
-static __device__ struct work work_at(const struct attention *a, const struct order *order, int n,
-                                      int queries) {
+static __device__ void find_work(const struct attention *a, const struct order *order, int n, int queries,
+                                 struct work *w) {
     int pair = n / order->tiles, tile = n - pair * order->tiles;
     if (order->longest_first) {
         int first = n / (order->section * order->tiles) * order->section;
@@ -79,8 +79,9 @@ static __device__ struct work work_at(const struct attention *a, const struct or
         tile = order->tiles - 1 - within / pairs;
         pair = first + within % pairs;
     }
-    struct work w = {pair / a->heads, pair % a->heads, tile * queries};
-    return w;
+    w->batch = pair / a->heads;
+    w->head = pair % a->heads;
+    w->first_query = tile * queries;
 }
 
 // How many keys the last of `queries` queries sees, and so how many at least one does: keys 0, 1, ...
@@ -338,7 +339,8 @@ __global__ void __launch_bounds__(TMA_THREADS, 2)
     uint32_t k_tiles = shared_address(q_smem + TMA_QUERIES * D * 2);  // [STAGES][panels][K][64]
     uint32_t v_tiles = k_tiles + STAGES * TILE;                       // the same
     uint32_t q_full = shared_address(&q_full_smem), full = shared_address(full_smem);  // 8 bytes each
-    struct work w = work_at(&a, &order, blockIdx.x, TMA_QUERIES);
+    struct work w;
+    find_work(&a, &order, blockIdx.x, TMA_QUERIES, &w);
     int kv_head = kv_head_of(&a, w.head), tiles = tiles_of(keys_of(&a, w.first_query, TMA_QUERIES), K);
     if (threadIdx.x == 0) {
         mbarrier_init(q_full, 1);
@@ -454,7 +456,8 @@ __global__ void __launch_bounds__(GROUPS<D> *GROUP, 1)
     constexpr int K = KEYS<D>;
     uint32_t q_tiles = shared_address(shared_smem), k_tiles = q_tiles + K_AT<D>, v_tiles = q_tiles + V_AT<D>;
     uint32_t q_full = shared_address(&q_full_smem), full = shared_address(full_smem);
-    struct work w = work_at(&a, &order, blockIdx.x, QUERIES<D>);
+    struct work w;
+    find_work(&a, &order, blockIdx.x, QUERIES<D>, &w);
     int kv_head = kv_head_of(&a, w.head), tiles = tiles_of(keys_of(&a, w.first_query, QUERIES<D>), K);
     if (threadIdx.x == 0) {
         mbarrier_init(q_full, GROUPS<D>);
@@ -578,7 +581,7 @@ static __device__ void set_news(const struct attention *a, const struct order *o
     news->tile = tile;
     news->again = again;
     if (tile < 0) return;
-    news->work = work_at(a, order, tile, QUERIES<D>);
+    find_work(a, order, tile, QUERIES<D>, &news->work);
     news->tiles = tiles_of(keys_of(a, news->work.first_query, QUERIES<D>), KEYS<D>);
 }
 
