@@ -109,10 +109,11 @@ static void explain(const struct attention *a, enum output output, const struct 
 
 // Compares outputs first ... last with the reference. An output of no rows has nothing wrong. Returns 1 if
 // all are right.
-static int outputs_right(struct device_case *c, enum output first, enum output last, struct result *result) {
+static int outputs_right(struct device_case *c, enum output first, enum output last, enum quantised as,
+                         struct result *result) {
     int finite = 0;
     for (int i = first; i <= (int)last; ++i) {
-        struct comparison comparison = problem_comparison(&c->problem, i);
+        struct comparison comparison = problem_comparison(&c->problem, i, as);
         struct finding *f = finding_of(result, i);
         if (comparison.rows->total > 0) *f = compare(&comparison);
         finite |= f->finite > 0;
@@ -131,7 +132,7 @@ static int outputs_right(struct device_case *c, enum output first, enum output l
 
 int check_forward(struct device_case *c, struct result *result) {
     char detail[sizeof result->detail];
-    if (check_guards(c, result) && outputs_right(c, OUTPUT_O, OUTPUT_LSE, result) &&
+    if (check_guards(c, result) && outputs_right(c, OUTPUT_O, OUTPUT_LSE, QUANTISED_NOT, result) &&
         inputs_intact(c, 0, result))
         return 1;
     memcpy(detail, result->detail, sizeof detail);
@@ -142,7 +143,8 @@ int check_forward(struct device_case *c, struct result *result) {
 void check_outputs(struct device_case *c, const struct kernel *kernel, struct result *result) {
     int backward = kernel->forward != NULL;
     if (check_guards(c, result) &&
-        outputs_right(c, backward ? OUTPUT_DQ : OUTPUT_O, backward ? OUTPUT_DV : OUTPUT_LSE, result))
+        outputs_right(c, backward ? OUTPUT_DQ : OUTPUT_O, backward ? OUTPUT_DV : OUTPUT_LSE,
+                      kernel->support.quantised, result))
         inputs_intact(c, backward, result);
 }
 
@@ -173,7 +175,8 @@ void check_again(struct device_case *c, const struct kernel *kernel, const char 
         snprintf(result->detail, sizeof result->detail,
                  "%s differs from the first run %s: a race, or memory read before it was written",
                  c->buffer[results[differs]].name, how);
-    } else if (kernel->support.unordered_dq && !outputs_right(c, OUTPUT_DQ, OUTPUT_DV, result)) {
+    } else if (kernel->support.unordered_dq &&
+               !outputs_right(c, OUTPUT_DQ, OUTPUT_DV, QUANTISED_NOT, result)) {
         char detail[sizeof result->detail];
         memcpy(detail, result->detail, sizeof detail);
         snprintf(result->detail, sizeof result->detail, "%.480s, %s", detail, how);

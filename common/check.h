@@ -14,7 +14,8 @@ int check_guards(struct device_case *c, struct result *result);
 int check_forward(struct device_case *c, struct result *result);
 
 // After case_launch: the same with the results of the launch. For a backward kernel problem.gradients have to
-// be there, and O and LSE are among the inputs, which may not change.
+// be there, and O and LSE are among the inputs, which may not change; for one that quantises,
+// problem.quantised has to.
 void check_outputs(struct device_case *c, const struct kernel *kernel, struct result *result);
 
 // Runs the kernel again, its forward pass included, and requires the same bits of all results: `how` says

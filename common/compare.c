@@ -133,10 +133,10 @@ static double bound_of(const struct comparison *c, const struct head *h, const s
 // a / b, where nothing is not too much of nothing.
 static double ratio(double err, double bound) { return err == 0 ? 0 : err / bound; }
 
-// Compares the numbers of one head and keeps what it finds in f if no head before was worse. Returns 0 at
-// the first NaN or infinity in the wrong place.
+// Compares the numbers of one head, counts them, and keeps what it finds in f if no head before was worse.
+// Returns 0 at the first NaN or infinity in the wrong place.
 static int compare_head(const struct comparison *c, int64_t begin, int64_t end, double bound,
-                        struct finding *f) {
+                        struct finding *f, int64_t *numbers) {
     struct finding bad = {.verdict = VERDICT_RIGHT};
     double largest = 0;
     for (int64_t r = begin; r < end; ++r) {
@@ -150,8 +150,9 @@ static int compare_head(const struct comparison *c, int64_t begin, int64_t end, 
                 return 0;
             }
             if (!isfinite(expected)) continue;
-            f->finite += c->facts[r].keys > 0;
+            f->finite += c->facts[r].keys > 0, ++*numbers;
             double err = fabs(actual - expected);
+            f->rmse += err * err;  // the sum, until compare ends
             largest = fmax(largest, err);
             if (!(err <= bound) && bad.verdict == VERDICT_RIGHT)
                 blame(c, &bad, VERDICT_WRONG, row, column, actual, expected);
@@ -166,9 +167,20 @@ static int compare_head(const struct comparison *c, int64_t begin, int64_t end, 
     return 1;
 }
 
+double root_mean_square_error(const double *values, const double *expected, int64_t count) {
+    double squares = 0;
+    int64_t numbers = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        double err = values[i] - expected[i];
+        if (isfinite(err)) squares += err * err, ++numbers;
+    }
+    return sqrt(squares / (double)numbers);
+}
+
 struct finding compare(const struct comparison *c) {
     struct finding f = {.verdict = VERDICT_RIGHT, .rows = c->rows->count, .rows_total = c->rows->total};
     struct all_heads all = {0, 0};
+    int64_t numbers = 0;
     int all_zero = 1, sees_keys = 0, sound = every_row_is_sound(c, &f);
     for (int64_t begin = 0, end; begin < c->rows->count; begin = end) {
         end = end_of_head(c, begin);
@@ -179,12 +191,14 @@ struct finding compare(const struct comparison *c) {
     for (int64_t begin = 0, end; begin < c->rows->count && sound; begin = end) {
         end = end_of_head(c, begin);
         struct head h = measure(c, begin, end);
-        sound = compare_head(c, begin, end, bound_of(c, &h, &all), &f);
+        sound = compare_head(c, begin, end, bound_of(c, &h, &all), &f, &numbers);
     }
     if (!sound) {
-        f.err = f.bound = NAN;
+        f.err = f.bound = f.rmse = f.plain_rmse = NAN;
         return f;
     }
+    f.rmse = sqrt(f.rmse / (double)numbers);
+    f.plain_rmse = root_mean_square_error(c->plain, c->expected, c->rows->count * c->columns);
     for (int64_t i = 0; i < c->rows->count * c->columns; ++i) all_zero &= c->expected[i] == 0;
     for (int64_t r = 0; r < c->rows->count; ++r) sees_keys |= c->facts[r].keys > 0;
     if (f.verdict != VERDICT_RIGHT) return f;

@@ -18,7 +18,8 @@
 //   - its error in all heads together,
 //   - its largest error in proportion to the head's `scale` (row_error in reference.h), of all heads,
 //   - the worst case of honest arithmetic in this head.
-// Hence no bound is above that of the whole tensor. Of gradients, E is also at least the head's `least`.
+// Hence no bound is above that of the whole tensor. Of gradients, and of kernels that quantise, E is also at
+// least the head's `least` (row_error).
 #ifndef COMPARE_H
 #define COMPARE_H
 
@@ -67,8 +68,9 @@ struct comparison {
 struct finding {
     enum verdict verdict;
     double err, bound;  // of the head where err / bound is largest; NaN if the comparison ended before that
-    int64_t compared;   // elements compared with the reference
-    int64_t finite;     // of them, in rows that see a key, those where the reference is finite
+    double rmse, plain_rmse;  // root of the mean square error of all that is finite, and the plain one's
+    int64_t compared;         // elements compared with the reference
+    int64_t finite;           // of them, in rows that see a key, those where the reference is finite
     int64_t rows, rows_total;
     // The first bad element (of that head) and the values there; meaningful if verdict is UNWRITTEN, NAN or
     // WRONG.
@@ -77,5 +79,9 @@ struct finding {
 };
 
 struct finding compare(const struct comparison *c);
+
+// Root of the mean square of values - expected, [count] each, where both are finite; NaN where that is
+// nowhere.
+double root_mean_square_error(const double *values, const double *expected, int64_t count);
 
 #endif

@@ -56,6 +56,16 @@ static const struct {
         {"one-row",
          "N(0,1), and dO is 0 but in the middle row of each head: dQ of the others is 0, dK and dV of keys "
          "that it does not see; masks and head mapping of a backward pass"},
+    [INPUTS_ADDED_OUTLIERS] =
+        {"added-outliers",
+         "N(0,1), and N(0,100) added to one element in 1000: what FlashAttention-3's paper (section 4.3) "
+         "measures fp8 on"},
+    [INPUTS_STEPS] = {"steps", "N(0,1), Q, K and V times 1, 1/4 and 1/2 in turn from 128 tokens to the next "
+                               "128: the scale of another "
+                               "block"},
+    [INPUTS_PEAK] = {"peak", "V = 1, and key 0 is 2048 times as probable as each other: O = 1; small P that "
+                             "count together, which "
+                             "8 bits must not lose"},
 };
 
 const char *inputs_name(enum input_kind kind) { return kinds[kind].name; }
@@ -212,6 +222,18 @@ static double value_at(const struct fill *f, const struct row *r, int64_t column
     }
     case INPUTS_UNEVEN:
         return !is_v ? normal : r->head & 1 ? normal / 64 : 16 * normal;
+    case INPUTS_ADDED_OUTLIERS: {
+        const int64_t beside = 1 << 29, which = 1 << 30;  // columns that no tensor has
+        int rare = mix(r->state, (uint64_t)(column + which)) < UINT64_MAX / 1000;
+        return rare ? normal + 10 * normal_at(r->state, column + beside) : normal;
+    }
+    case INPUTS_PEAK:
+        // A power of two: P is a number of every type.
+        return !is_k ? 1 : r->token == 0 ? per_column(a, 7.6246189861593985) : 0;
+    case INPUTS_STEPS: {
+        static const double factors[] = {1, 0.25, 0.5};
+        return normal * factors[r->token / 128 % 3];
+    }
     default:
         return normal;
     }

@@ -25,6 +25,9 @@ enum input_kind {
     INPUTS_STEEP,
     INPUTS_UNEVEN,
     INPUTS_ONE_ROW,
+    INPUTS_ADDED_OUTLIERS,
+    INPUTS_STEPS,
+    INPUTS_PEAK,
     INPUTS_COUNT
 };
 

@@ -172,6 +172,17 @@ static int have_gradients(struct device_case *c, const struct kernel *kernel, st
     return problem_gradients(c->options, &c->problem, REFERENCE_BUDGET, why);
 }
 
+// What a kernel that quantises is held against, and the error of one that does not beside it.
+static int have_quantised(struct device_case *c, const struct kernel *kernel, struct result *result,
+                          struct message *why) {
+    struct problem *p = &c->problem;
+    result->quantised = kernel->support.quantised;
+    if (result->quantised == QUANTISED_NOT) return 0;
+    result->o_unquantised_rmse =
+        root_mean_square_error(p->reference.plain_o, p->reference.o, p->rows.count * p->host.head_dim);
+    return problem_quantised(p, result->quantised, why);
+}
+
 // The first run, which Nsight Compute counts, and the check of all that it made. Of a forward pass that is
 // wrong the launch is not run: nothing could be said of its results. Returns -1 if there is nothing to check
 // against; *seconds is what the kernel took.
@@ -183,6 +194,8 @@ static int run_first(struct device_case *c, const struct kernel *kernel, struct 
     if (kernel->forward) {
         if (!check_forward(c, result)) return 0;
         if (have_gradients(c, kernel, why) != 0) return -1;
+    } else if (have_quantised(c, kernel, result, why) != 0) {
+        return -1;
     }
     start = seconds_now();
     c->counted = 1;
@@ -216,7 +229,7 @@ static void run_more(struct device_case *c, const struct kernel *kernel, struct 
     // A sweep goes on to lengths where a launch takes seconds: there, few repetitions.
     if (o->sweep && seconds * repetitions > 3) repetitions = seconds > 1 ? 1 : (int)(3 / seconds);
     if (result->verdict == VERDICT_RIGHT && (o->bench || o->sweep))
-        time_kernel(c, kernel, repetitions, report->peak_tflops, result);
+        time_kernel(c, kernel, repetitions, report_peak(report, kernel->support.quantised), result);
     if (result->verdict == VERDICT_RIGHT && report->trace && kernel->launch_traced)
         trace_kernel(c, kernel, report, result);
 }

@@ -46,6 +46,7 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
     }
     report->shape = c.problem.host;
     report->peak_tflops = device_peak_tflops(report->device, report->shape.dtype);
+    report->peak_e4m3_tflops = device_peak_tflops(report->device, DTYPE_E4M3);
     report_print_configuration(stdout, report);
     int status = problem_reference(o, &c.problem, why);
     if (status == 0 && o->save) status = problem_save(&c.problem, o->save, why);

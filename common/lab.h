@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "attention.h"
+#include "quantise.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +34,8 @@ struct support {
     unsigned features;      // bits of enum feature
     float score_max;        // it is right for scores up to this magnitude; 0: for all
     int unordered_dq;  // 1: dQ is a sum of atomic additions in any order: right, but not the same bits again
+    // How it quantises its 16-bit inputs to e4m3, if it does: it is judged by an emulation of that.
+    enum quantised quantised;
 };
 
 struct trace_names;  // trace.h

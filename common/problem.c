@@ -19,7 +19,8 @@ double problem_bytes(const struct attention *a, int backward) {
         all += bytes, largest = fmax(largest, bytes);
         if (i >= TENSOR_O) results += bytes;
     }
-    return all + fmax(largest, results) + reference_bytes(a) + (backward ? gradients_bytes(a) : 0);
+    return all + fmax(largest, results) + reference_bytes(a) +
+           (backward ? gradients_bytes(a) : reference_quantised_bytes(a));
 }
 
 int problem_fits(const struct attention *a, int backward, struct message *why) {
@@ -66,6 +67,7 @@ void problem_free(struct problem *p) {
     free(p->host.lse);
     rows_free(&p->rows);
     reference_free(&p->reference);
+    reference_free(&p->quantised);
     gradients_free(p->gradients);
     memset(p, 0, sizeof *p);
 }
@@ -169,9 +171,9 @@ static struct comparison compare_gradient(const struct problem *p, int gradient)
                                .has_signal = g->has_signal};
 }
 
-struct comparison problem_comparison(const struct problem *p, enum output output) {
+struct comparison problem_comparison(const struct problem *p, enum output output, enum quantised as) {
     const struct attention *a = &p->host;
-    const struct reference *r = &p->reference;
+    const struct reference *r = as == QUANTISED_NOT ? &p->reference : &p->quantised;
     struct comparison c = {.actual = a->o,
                            .heads = a->heads,
                            .seqlen = a->seqlen_q,
@@ -207,14 +209,24 @@ int problem_reference(const struct options *o, struct problem *p, struct message
         return 0;
     }
     struct reference *r = &p->reference;
-    struct comparison as = problem_comparison(p, OUTPUT_O);
+    struct comparison as = problem_comparison(p, OUTPUT_O, QUANTISED_NOT);
     int took = files_take(o->load, "o", "q", &as, r->o, &p->o_roundoff, why);
     if (took < 0) return -1;
     p->o_loaded = took;
-    as = problem_comparison(p, OUTPUT_LSE);
+    as = problem_comparison(p, OUTPUT_LSE, QUANTISED_NOT);
     took = files_take(o->load, "lse", "q", &as, r->lse, &p->lse_roundoff, why);
     if (took < 0) return -1;
     p->lse_loaded = took;
+    return 0;
+}
+
+int problem_quantised(struct problem *p, enum quantised as, struct message *why) {
+    if (as == QUANTISED_NOT || as == p->quantised_as) return 0;
+    reference_free(&p->quantised);
+    p->quantised_as = QUANTISED_NOT;
+    if (reference_quantised(&p->host, &p->rows, as, &p->reference, &p->quantised) != 0)
+        return fail(why, "There is no memory left for the reference; choose a smaller shape.");
+    p->quantised_as = as;
     return 0;
 }
 
@@ -229,7 +241,7 @@ int problem_gradients(const struct options *o, struct problem *p, double budget,
         p->gradients_sampled |= g->rows.count != g->rows.total;
         p->gradient_roundoff[i] = 0;
         if (!o->load || p->inputs_rounded || p->d_o_rounded) continue;
-        struct comparison as = problem_comparison(p, OUTPUT_DQ + i);
+        struct comparison as = problem_comparison(p, OUTPUT_DQ + i, QUANTISED_NOT);
         int took = files_take(o->load, tensor_file(gradient_tensor(i)), tensor_file(like[i]), &as, g->exact,
                               &p->gradient_roundoff[i], why);
         if (took < 0) return -1;

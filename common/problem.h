@@ -30,6 +30,9 @@ struct problem {
     int o_loaded, lse_loaded;
     double o_roundoff, lse_roundoff;  // half an ulp at 1 of the types of the loaded o and lse, 0 if computed
 
+    enum quantised quantised_as;  // what `quantised` is for; QUANTISED_NOT: it is not there
+    struct reference quantised;   // for kernels that quantise to e4m3, as problem_quantised left it
+
     struct gradient gradients[GRADIENTS];  // of dq, dk and dv, as problem_gradients left them
     int gradients_sampled;                 // some of their rows are not examined
     int gradient_loaded[GRADIENTS];        // like o_loaded ...
@@ -69,8 +72,12 @@ int problem_reference(const struct options *options, struct problem *problem, st
 int problem_gradients(const struct options *options, struct problem *problem, double budget,
                       struct message *why);
 
-// One of the results in problem->host, and what it should be.
-struct comparison problem_comparison(const struct problem *problem, enum output output);
+// Has the reference for kernels that quantise that way, if they do: of the last way only, since each takes as
+// much memory as the first. After problem_reference. Returns 0, or -1 with a sentence.
+int problem_quantised(struct problem *problem, enum quantised as, struct message *why);
+
+// One of the results in problem->host, and what it should be by a kernel that quantises that way.
+struct comparison problem_comparison(const struct problem *problem, enum output output, enum quantised as);
 
 // Writes q, k, v and do (float16, or float32 for bf16 and fp32, exact either way) and, if the reference
 // covers all rows, o and lse as float64. Makes the folder if it is missing. Returns 0, or -1 with a sentence.

@@ -1,5 +1,6 @@
-// products.h - the products of rows that reference.c and backward.c are made of: one head of a tensor
-// unpacked to fp32, and its products with one row, in double and in fp32. Only these two include it.
+// products.h - the products of rows that reference.c, reference_quantised.c and backward.c are made of: one
+// head of a tensor unpacked to fp32, and its products with one row, in double and in fp32. Only these include
+// it.
 //
 // Sixteen tokens (or sixteen columns) are worked on at once: their sums stay in registers, and no sum is
 // split, so the order of additions, hence the result, is the same on every machine.

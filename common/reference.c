@@ -130,21 +130,29 @@ static void forward_chunk(void *context, int64_t chunk, int worker) {
     }
 }
 
-double reference_bytes(const struct attention *a) {
+double reference_row_bytes(const struct attention *a) {
     double total = (double)a->batch * a->heads * a->seqlen_q;
     double rows = rows_count(total, REFERENCE_BUDGET / row_cost(a));
-    if (rows == 0) return 0;
-    return rows * (2 * (a->head_dim + 2.0) * sizeof(double) + sizeof(struct row_facts)) + scratch_bytes(a);
+    return rows * (2 * (a->head_dim + 2.0) * sizeof(double) + sizeof(struct row_facts));
 }
 
-int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out) {
+double reference_bytes(const struct attention *a) {
+    double of_rows = reference_row_bytes(a);
+    return of_rows > 0 ? of_rows + scratch_bytes(a) : 0;
+}
+
+int reference_make(const struct attention *a, const struct rows *rows, struct reference *out) {
     memset(out, 0, sizeof *out);
     size_t values = (size_t)rows->count * (size_t)a->head_dim, lines = (size_t)rows->count;
     out->o = malloc((2 * values + 2 * lines + 1) * sizeof(double));
     out->facts = malloc((lines + 1) * sizeof *out->facts);
     if (!out->o || !out->facts) return reference_free(out), -1;
     out->plain_o = out->o + values, out->lse = out->plain_o + values, out->plain_lse = out->lse + lines;
+    return 0;
+}
 
+int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out) {
+    if (reference_make(a, rows, out) != 0) return -1;
     int workers = workers_for(scratch_bytes(a)), status = 0, signal[64] = {0};
     int64_t chunks = 0;
     struct scratch scratch[64] = {{.block = NULL}};

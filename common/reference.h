@@ -5,12 +5,15 @@
 // section 1.2). Its error against the reference is the yardstick of compare.h; no tolerance in this
 // repository is a number someone picked.
 //
+// Kernels that quantise to e4m3 have a plain implementation of their own, at the end.
+//
 // `a` holds host pointers in this file, cu_seqlens included: the host's mirror of what a kernel gets, of any
 // strides. A row sees what visible_range of attention.h says; of nothing else do its values depend.
 #ifndef REFERENCE_H
 #define REFERENCE_H
 
 #include "attention.h"
+#include "quantise.h"
 
 // The output rows under examination, ascending; a row's number is (batch * heads + head) * seqlen_q + i.
 struct rows {
@@ -33,7 +36,7 @@ static inline int64_t rows_at(const struct rows *rows, int64_t n) { return rows-
 // Of one output of one row: `scale`, what its error is in proportion to; `worst`, more than honest arithmetic
 // can be off by; `sums`, the magnitude of what is summed in fp32, which may cancel; `least`, what the plain
 // implementation counts as off by at least: what a gradient is off by through the O that was stored before it
-// (backward.h), 0 of O and LSE.
+// (backward.h), and O through P's rounding in kernels that quantise (reference_quantised); else 0.
 struct row_error {
     double scale, worst, sums, least;
 };
@@ -80,5 +83,26 @@ double reference_bytes(const struct attention *a);
 // than 2 max|V|; of LSE the scores' error and one sum remain.
 int reference_forward(const struct attention *a, const struct rows *rows, struct reference *out);
 void reference_free(struct reference *out);
+
+// What a kernel that quantises to e4m3 (`as`: how; quantise.h) is held against, for the same rows, from
+// reference_forward's `truth`. O and LSE are the same, in double from the inputs as they are, so that
+// quantising is an error like any other; but NaN where an infinity of the inputs has become NaN. Threaded,
+// the result does not depend on how. Returns 0, or -1 without memory; reference_free frees it.
+//
+// The plain implementation emulates the quantisation: Q, K and V to e4m3 and back, by whole blocks whatever
+// the row sees of them; scores in fp32; P = exp(s - max) under the row's maximum to e4m3 in [0, 256], its sum
+// in fp32 from what was not rounded; P V in fp32, divided, rounded to the storage type.
+//
+// The errors of Q, K and V, by far the most, are the same in a kernel. But it rounds P under the maximum so
+// far, and may err where the emulation, in a few rows, is lucky. So `least` of O is two standard deviations
+// of what P's rounding does, as if it were random where p lies between two numbers of e4m3.
+//
+// In the worst case of row_error, a score is off by |scale| (|q| |dk| + |dq| |k| + |dq| |dk|) beside fp32's
+// sums, with dq and dk what quantising changed in this query and at most in a key that it sees; P by 2^-4 in
+// proportion, or in the subnormal range 2^-10 / 256; and max|V| grows by what quantising changed at most in
+// it.
+int reference_quantised(const struct attention *a, const struct rows *rows, enum quantised as,
+                        const struct reference *truth, struct reference *out);
+double reference_quantised_bytes(const struct attention *a);  // as reference_bytes
 
 #endif

@@ -95,6 +95,12 @@ static void mask_text(const struct attention *a, char text[64]) {
         snprintf(text + length, 64 - (size_t)length, ", window %d,%d", a->window_left, a->window_right);
 }
 
+static int some_kernel_quantises(const struct lab *lab) {
+    for (int i = 0; i < lab->kernel_count; ++i)
+        if (lab->kernels[i].support.quantised != QUANTISED_NOT) return 1;
+    return 0;
+}
+
 void report_print_configuration(FILE *out, const struct report *r) {
     const struct attention *a = &r->shape;
     const struct options *o = r->options;
@@ -131,7 +137,10 @@ void report_print_configuration(FILE *out, const struct report *r) {
                     "repetition; peak %s",
                     r->device->clock_mhz, r->device->memory_clock_mhz, (double)r->device->l2_bytes / 1e6,
                     r->peak_tflops > 0 ? "" : "not known\n");
-        if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "%.1f TFLOP/s\n", r->peak_tflops);
+        if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "%.1f TFLOP/s", r->peak_tflops);
+        if (!ON_CPU && r->peak_e4m3_tflops > 0 && some_kernel_quantises(r->lab))
+            fprintf(out, ", of e4m3 %.1f", r->peak_e4m3_tflops);
+        if (!ON_CPU && r->peak_tflops > 0) fprintf(out, "\n");
     }
     fflush(out);
 }
@@ -153,7 +162,9 @@ static int is_right(const struct result *r) {
 
 void result_clear(struct result *r) {
     r->o.err = r->o.bound = r->lse.err = r->lse.bound = NAN;
-    for (int i = 0; i < GRADIENTS; ++i) r->gradient[i].err = r->gradient[i].bound = NAN;
+    r->o.rmse = r->o.plain_rmse = r->lse.rmse = r->lse.plain_rmse = NAN;
+    for (int i = 0; i < GRADIENTS; ++i)
+        r->gradient[i].err = r->gradient[i].bound = r->gradient[i].rmse = r->gradient[i].plain_rmse = NAN;
 }
 
 int report_is_refusal(const struct report *report) {
@@ -176,11 +187,11 @@ static void fill_times(const struct report *report, const struct result *r, cons
         return;
     }
     const struct result *first = first_timed(report);
+    double peak = report_peak(report, r->quantised);
     number(cell_at(t, row, column), "%.4g", r->timing.median_ms);
     snprintf(cell_at(t, row, column + 1), CELL_BYTES, "%.4g..%.4g", r->timing.low_ms, r->timing.high_ms);
     number(cell_at(t, row, column + 2), ON_CPU ? "%.3g" : "%.1f", r->tflops);
-    number(cell_at(t, row, column + 3), "%.1f%%",
-           report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+    number(cell_at(t, row, column + 3), "%.1f%%", peak > 0 ? 100 * r->tflops / peak : NAN);
     number(cell_at(t, row, column + 4), "%.2f", first->timing.median_ms / r->timing.median_ms);
 }
 
@@ -222,6 +233,18 @@ static void fill_errors(const struct result *r, const struct table *t, int row, 
     }
 }
 
+// Where some kernel quantises, three columns: the root of the mean square error of O, the same of the
+// emulation (reference_quantised) and of the plain implementation that does not quantise.
+static void fill_rmse(const struct result *r, const struct table *t, int row, int column) {
+    int quantised = ran(r) && r->quantised != QUANTISED_NOT;
+    number(cell_at(t, row, column), "%.2e", ran(r) ? r->o.rmse : NAN);
+    number(cell_at(t, row, column + 1), "%.2e", quantised ? r->o.plain_rmse : NAN);
+    number(cell_at(t, row, column + 2), "%.2e",
+           !ran(r)     ? NAN
+           : quantised ? r->o_unquantised_rmse
+                       : r->o.plain_rmse);
+}
+
 static long long compared(const struct result *r) {
     int64_t count = r->o.compared + r->lse.compared;
     for (int i = 0; i < GRADIENTS; ++i) count += r->gradient[i].compared;
@@ -255,10 +278,14 @@ void report_print_table(FILE *out, const struct report *report) {
     static const char *const of_backward[] = {">worst err", ">bound", ">O err", ">bound"};
     static const char *const times[] = {">ms", ">half within", ">TFLOP/s", ">of peak", ">x first"};
     const char *head[MAX_COLUMNS + 1] = {"kernel", "what it adds"};
-    int bench = report->options->bench, backward = 0, n = 2;
+    int bench = report->options->bench, backward = 0, quantised = 0, n = 2;
+    char plain[CELL_BYTES];
+    snprintf(plain, sizeof plain, ">plain %s", dtype_name(report->shape.dtype));
     for (int i = 0; i < report->count; ++i) backward |= report->results[i].backward;
+    for (int i = 0; i < report->count; ++i) quantised |= report->results[i].quantised != QUANTISED_NOT;
     for (int i = 0; i < 4; ++i) head[n++] = (backward ? of_backward : of_forward)[i];
     head[n++] = ">compared";
+    if (quantised) head[n++] = ">O RMSE", head[n++] = ">emulated", head[n++] = plain;
     for (int i = 0; i < 5 && bench; ++i) head[n++] = times[i];
     head[n] = "verdict";
     struct table t;
@@ -273,7 +300,8 @@ void report_print_table(FILE *out, const struct report *report) {
             snprintf(cell_at(&t, row, 6), CELL_BYTES, "%lld", compared(r));
         else
             snprintf(cell_at(&t, row, 6), CELL_BYTES, "-");
-        if (bench) fill_times(report, r, &t, row, 7);
+        if (quantised) fill_rmse(r, &t, row, 7);
+        if (bench) fill_times(report, r, &t, row, quantised ? 10 : 7);
         snprintf(cell_at(&t, row, t.columns - 1), CELL_BYTES, "%s",
                  ran(r) ? verdict_text(r->verdict) : "did not run");
     }
@@ -316,6 +344,8 @@ static void json_finding(FILE *out, const char *name, const struct finding *f) {
             (long long)f->compared, (long long)f->rows, (long long)f->rows_total);
     json_number(out, "err", f->err);
     json_number(out, "bound", f->bound);
+    json_number(out, "rmse", f->rmse);
+    json_number(out, "plain_rmse", f->plain_rmse);
     fputc('}', out);
 }
 
@@ -333,17 +363,21 @@ static void json_result(FILE *out, const struct report *report, const struct res
     if (ran(r)) {
         json_finding(out, "o", &r->o);
         json_finding(out, "lse", &r->lse);
+        if (r->quantised != QUANTISED_NOT) {
+            json_text(out, "quantised", r->quantised == QUANTISED_E4M3 ? "e4m3" : "e4m3, rotated");
+            json_number(out, "o_unquantised_rmse", r->o_unquantised_rmse);
+        }
         for (int i = 0; i < GRADIENTS && r->backward; ++i)
             json_finding(out, tensor_file(TENSOR_DQ + i), &r->gradient[i]);
     }
     if (r->timing.repetitions) {
+        double peak = report_peak(report, r->quantised);
         json_number(out, "ms", r->timing.median_ms);
         json_number(out, "ms_low", r->timing.low_ms);
         json_number(out, "ms_high", r->timing.high_ms);
         fprintf(out, ", \"repetitions\": %d", r->timing.repetitions);
         json_number(out, "tflops", r->tflops);
-        json_number(out, "percent_of_peak",
-                    report->peak_tflops > 0 ? 100 * r->tflops / report->peak_tflops : NAN);
+        json_number(out, "percent_of_peak", peak > 0 ? 100 * r->tflops / peak : NAN);
     }
     fputc('}', out);
 }

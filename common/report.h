@@ -26,6 +26,9 @@ struct result {
     char detail[600];
     int backward;  // it is a backward kernel; o and lse are those of its forward pass
     struct finding o, lse, gradient[GRADIENTS];
+    enum quantised
+        quantised;  // how the kernel quantises: then the plain implementation of o and lse does, too
+    double o_unquantised_rmse;  // of O by the plain implementation that does not, if the kernel does
     struct timing timing;
     double tflops;  // visible pairs only; 0 if not timed
 };
@@ -34,14 +37,20 @@ struct report {
     const struct lab *lab;
     const struct options *options;
     const struct device *device;
-    struct attention shape;  // of the run; its pointers are not looked at
-    double peak_tflops;      // 0: not known
+    struct attention shape;   // of the run; its pointers are not looked at
+    double peak_tflops;       // of the storage type; 0: not known
+    double peak_e4m3_tflops;  // what kernels that quantise are held against
     struct result *results;
     int count;
     struct profile *profiles;  // of the kernels that were profiled (--profile)
     int profile_count;
     struct trace_file *trace;  // where traced launches go (--trace); null: nowhere
 };
+
+// The device's peak for that kernel; 0: not known.
+static inline double report_peak(const struct report *report, enum quantised quantised) {
+    return quantised == QUANTISED_NOT ? report->peak_tflops : report->peak_e4m3_tflops;
+}
 
 // Takes every error and bound out of a result, as long as nothing was compared.
 void result_clear(struct result *result);
@@ -53,7 +62,8 @@ int report_is_refusal(const struct report *report);
 // The line that says what was understood: shape, type, inputs, device. Printed before anything runs.
 void report_print_configuration(FILE *out, const struct report *report);
 
-// The table of kernels, with times after --bench, and a line for each that did not run or is not right.
+// The table of kernels, with root mean square errors of O if one of them quantises, with times after --bench,
+// and a line for each that did not run or is not right.
 void report_print_table(FILE *out, const struct report *report);
 
 // The table of --sweep: N, kernel, memory, time, "does not fit".

@@ -1,5 +1,6 @@
-// rows.h - which rows of an output are examined, and how they are shared out among threads: the part that
-// reference.c and backward.c have in common. Only these two include it.
+// rows.h - which rows of an output are examined, where their reference is kept, and how they are shared out
+// among threads: what reference.c, reference_quantised.c and backward.c have in common. Only these include
+// it.
 #ifndef ROWS_H
 #define ROWS_H
 
@@ -22,6 +23,11 @@ int rows_sample(int64_t total, int64_t seqlen, double wanted, struct rows *rows)
 // share what a worker unpacks): chunk n is rows [n] ... [n + 1] - 1 of what is returned, malloced; null
 // without memory.
 int64_t *rows_chunks(const struct rows *rows, int64_t group_rows, int64_t *chunks);
+
+// Room for the reference of these rows, not filled in; 0, or -1 without memory. Its bytes, of the rows that
+// REFERENCE_BUDGET chooses.
+int reference_make(const struct attention *a, const struct rows *rows, struct reference *out);
+double reference_row_bytes(const struct attention *a);
 
 // As many threads as a quarter of the machine's memory has scratch for; at least one.
 int workers_for(double scratch_bytes);

@@ -47,6 +47,7 @@ int sweep_run(const struct lab *lab, const struct options *given, struct report 
     int first = ON_CPU ? 64 : 1024, last = ON_CPU ? 1024 : 32768;
     report->shape = problem_shape(&o);
     report->peak_tflops = device_peak_tflops(report->device, o.dtype);
+    report->peak_e4m3_tflops = device_peak_tflops(report->device, DTYPE_E4M3);
     report_print_configuration(stdout, report);
     for (int i = 0; i < lab->kernel_count; ++i) {
         struct message what = {""};

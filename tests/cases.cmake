@@ -141,6 +141,9 @@ lab_case(nan_q PROBE --seqlen 20 --inputs nan-q --dim 16)  # one row of o and ls
 lab_case(nan_q_causal PROBE --seqlen 20 --causal --inputs nan-q --dim 16)  # gradients of keys behind it are finite
 lab_case(nan_v PROBE --seqlen-q 10 --seqlen-k 66 --inputs nan-v --dim 16)  # one column of o is NaN, and lse is finite
 lab_case(nan_v_causal PROBE --seqlen 40 --causal --inputs nan-v --dim 8)  # in the lower half of the rows
+lab_case(steps PROBE --seqlen-q 150 --seqlen-k 300 --heads 1 --dim 16 --inputs steps)  # of blocks of 128 tokens, one scale each
+lab_case(added_outliers --seqlen-q 20 --seqlen-k 300 --heads 1 --dim 64 --inputs added-outliers)
+lab_case(peak PROBE --seqlen-q 9 --seqlen-k 130 --heads 1 --dim 16 --inputs peak)  # 129 P of 2^-11, below e4m3's smallest number
 lab_case(uneven PROBE --seqlen-q 20 --seqlen-k 40 --inputs uneven --dim 16)  # a large head and a small one
 
 # A scale that is not 1/sqrt(head_dim), and another seed.

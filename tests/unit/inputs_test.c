@@ -75,6 +75,9 @@ static void frozen(void) {
         {INPUTS_STEEP, DTYPE_FP16, 1, 0x5b512239fb6dddf1u},
         {INPUTS_UNEVEN, DTYPE_FP16, 1, 0x2d025f1a53434a63u},
         {INPUTS_ONE_ROW, DTYPE_FP16, 1, 0xbd92913f3576eb7eu},  // but for dO, the normal one
+        {INPUTS_ADDED_OUTLIERS, DTYPE_FP16, 1, 0xd722529e94d4eb13u},
+        {INPUTS_STEPS, DTYPE_FP16, 1, 0xbd92913f3576eb7eu},  // of no more than 128 tokens, the normal one
+        {INPUTS_PEAK, DTYPE_FP16, 1, 0xb82c661e7fac41a5u},
         {INPUTS_NORMAL, DTYPE_FP16, 2, 0x1972c05745595098u},
         {INPUTS_NORMAL, DTYPE_BF16, 1, 0x65b99fde26bd2325u},
         {INPUTS_NORMAL, DTYPE_E4M3, 1, 0x9a128265798a7473u},
@@ -313,6 +316,49 @@ static void one_hot_in_a_window(void) {
     EXPECT(last_wins > TOKENS / 3 && last_wins < TOKENS);
 }
 
+// One element in 1000 is wider, by a number of variance 100 that is independent of its own; the rest are
+// those of normal. Steps: whole blocks of 128 tokens times 1, 1/4 and 1/2.
+static void tails(void) {
+    enum { MANY = 8000 };
+    static double q[MANY * DIM], k[MANY * DIM], v[MANY * DIM];
+    struct attention a = {.batch = 1,
+                          .heads = 1,
+                          .kv_heads = 1,
+                          .seqlen_q = MANY,
+                          .seqlen_k = MANY,
+                          .head_dim = DIM,
+                          .scale = 1,
+                          .dtype = DTYPE_FP64};
+    double squares = 0, product = 0, rare = 0, count = 3.0 * MANY * DIM;
+    a.q = tensor_view(q, LAYOUT_BHSD, 1, MANY, DIM);
+    a.k = tensor_view(k, LAYOUT_BHSD, 1, MANY, DIM);
+    a.v = tensor_view(v, LAYOUT_BHSD, 1, MANY, DIM);
+    double *const tensors[] = {q, k, v};
+    inputs_fill(INPUTS_ADDED_OUTLIERS, 1, &a);
+    for (int t = 0; t < 3; ++t)
+        for (int i = 0; i < MANY * DIM; ++i) {
+            double normal = inputs_normal(1, t, 0, 0, i / DIM, i % DIM), added = tensors[t][i] - normal;
+            if (added == 0) continue;
+            ++rare, squares += added * added, product += added * normal;
+        }
+    EXPECT_NEAR(rare / count, 0.001, 4 * sqrt(0.001 / count));
+    EXPECT_NEAR(squares / rare, 100, 4 * 100 * sqrt(2 / rare));
+    EXPECT_NEAR(product / rare, 0, 4 * 10 / sqrt(rare));
+    inputs_fill(INPUTS_PEAK, 1, &a);
+    double dot[2] = {0};
+    for (int i = 0; i < 2 * DIM; ++i) dot[i / DIM] += q[i % DIM] * k[i];
+    EXPECT_NEAR(exp(dot[0]) / exp(dot[1]), 2048, 1e-9);
+    EXPECT(v[0] == 1 && v[MANY * DIM - 1] == 1 && k[MANY * DIM - 1] == 0);
+    inputs_fill(INPUTS_STEPS, 1, &a);
+    int differ = 0;
+    for (int t = 0; t < 3; ++t)
+        for (int i = 0; i < MANY; ++i) {
+            double factor = i / 128 % 3 == 0 ? 1 : i / 128 % 3 == 1 ? 0.25 : 0.5;
+            differ += tensors[t][i * DIM + 1] != factor * inputs_normal(1, t, 0, 0, i, 1);
+        }
+    EXPECT(differ == 0);
+}
+
 int main(void) {
     frozen();
     layouts();
@@ -321,5 +367,6 @@ int main(void) {
     packed_sequences();
     one_hot_in_a_window();
     gradients();
+    tails();
     return unit_end();
 }

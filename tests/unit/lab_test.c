@@ -86,6 +86,24 @@ static void needs_workspace(struct attention a) {
     if ((uintptr_t)a.workspace % 256 == 0) right(a);
     CUDA_CHECK(cudaMemset(a.workspace, 0, sizeof bytes));  // the second run must find it filled again
 }
+// What the emulation of the quantisation gets: far from what fp16 may be off by.
+static void as_quantised(struct attention a, enum quantised as) {
+    struct attention h = mirror(a);
+    struct rows rows;
+    struct reference truth, r;
+    ++launches;
+    if (rows_choose(&h, INFINITY, &rows) != 0 || reference_forward(&h, &rows, &truth) != 0 ||
+        reference_quantised(&h, &rows, as, &truth, &r) != 0)
+        exit(LAB_USAGE);
+    carry(a, &h, TENSOR_O, r.plain_o);
+    for (int64_t row = 0; row < rows.count; ++row) h.lse[row] = (float)r.plain_lse[row];
+    to_device(a.lse, h.lse, lse_bytes(&a));
+    reference_free(&truth), reference_free(&r);
+    rows_free(&rows);
+    drop(h);
+}
+static void quantised(struct attention a) { as_quantised(a, QUANTISED_E4M3); }
+static void rotated(struct attention a) { as_quantised(a, QUANTISED_E4M3_ROTATED); }
 static size_t workspace_1000(const struct attention *a) { return (void)a, 1000; }
 static size_t workspace_of_scores(const struct attention *a) {
     return (size_t)query_count(a) * (size_t)a->seqlen_k * 2;
@@ -94,6 +112,8 @@ static size_t workspace_too_large(const struct attention *a) { return (void)a, (
 
 #define ANY                                                                                                  \
     { 1u << DTYPE_FP16, 8, 128, 0, FEATURE_WINDOW | FEATURE_PACKED, 0 }
+#define QUANTISES(as)                                                                                        \
+    { .dtypes = 1u << DTYPE_FP16, .head_dim_multiple = 8, .head_dim_max = 128, .quantised = (as) }
 static const struct kernel kernels[] = {
     {"right", "", right, NULL, ANY},
     {"needs_workspace", "", needs_workspace, workspace_1000, ANY},
@@ -119,6 +139,10 @@ static const struct kernel kernels[] = {
     {"writes_gap_of_k", "", writes_gap_of_k, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_UNALIGNED, 0}},
     {"unaligned", "", right, NULL, {1u << DTYPE_FP16, 8, 128, 0, FEATURE_UNALIGNED, 0}},
     {"keeps_memory", "", keeps_memory, NULL, ANY},
+    {"quantised", "", quantised, NULL, QUANTISES(QUANTISED_E4M3)},
+    {"rotated", "", rotated, NULL, QUANTISES(QUANTISED_E4M3_ROTATED)},
+    {"wrong_quantised", "", wrong_o, NULL, QUANTISES(QUANTISED_E4M3)},
+    {"claims_fp16", "", quantised, NULL, ANY},
     {"small_scores", "", right, NULL, {1u << DTYPE_FP16, 8, 128, 0, 0, 4}},
 };
 static const struct shape shape = {.batch = 2, .heads = 3, .kv_heads = 1, .seqlen = 12, .head_dim = 8};
@@ -179,6 +203,18 @@ int main(int argc, char **argv) {
     run("--kernel small_scores --scale 0.1", LAB_OK, "\"verdict\": \"right\"");
     run("--kernel small_scores --scale 2", LAB_USAGE, "(but up to 4); choose a smaller --scale");
     run("--kernel only_64 --dim 64 --window 3", LAB_USAGE, NULL);
+
+    // Kernels that quantise are judged by the emulation of that, and each other kernel as before.
+    run("--kernel quantised --kernel rotated --kernel right", LAB_OK, "\"quantised\": \"e4m3\"");
+    EXPECT_SAYS(last_report, "\"quantised\": \"e4m3, rotated\", \"o_unquantised_rmse\": ");
+    run("--kernel quantised --kernel claims_fp16", LAB_WRONG,
+        "claims_fp16\", \"adds\": \"\", \"verdict\": \"wrong");
+    run("--kernel claims_fp16 --kernel quantised", LAB_WRONG,
+        "quantised\", \"adds\": \"\", \"verdict\": \"right");
+    run("--kernel wrong_quantised", LAB_WRONG, "O[batch 1, head 2, row 11, column 7] is 10, expected");
+    run("--kernel quantised --inputs nan --causal --bench", LAB_OK, "\"repetitions\"");
+    run("--kernel quantised --kernel rotated --seqlen-k 0", LAB_OK, "\"compared\": 576");
+    run("--kernel quantised --batch 0", LAB_OK, "nothing to compute");
 
     run("--kernel right --pad 8 --layout bshd", LAB_OK, "\"layout\": \"bshd\", \"pad\": 8");
     run("--kernel right --pad 8 --inputs nan-v --causal", LAB_OK, "\"verdict\": \"right\"");

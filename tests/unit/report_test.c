@@ -88,11 +88,35 @@ static void gradients(const char *path) {
     EXPECT(second && strstr(second, "\"dq\"") == NULL);
 }
 
+// A kernel that quantises brings three columns, and is held against e4m3's peak.
+static void quantised(const char *path) {
+    options.bench = 1;
+    results[0] = (struct result){.kernel = "first",
+                                 .adds = "",
+                                 .quantised = QUANTISED_E4M3_ROTATED,
+                                 .o_unquantised_rmse = 1.5e-4,
+                                 .o = {.err = 1e-2, .bound = 2e-2, .rmse = 9e-3, .plain_rmse = 8.5e-3},
+                                 .tflops = 50,
+                                 .timing = {.median_ms = 4, .low_ms = 3, .high_ms = 5, .repetitions = 20}};
+    results[1] = (struct result){.kernel = "second", .adds = "", .o = {.rmse = 1e-4, .plain_rmse = 1.5e-4}};
+    report.peak_e4m3_tflops = 200;
+    capture(report_print_table, path);
+    EXPECT_SAYS(text, "compared    O RMSE  emulated  plain fp16  ms");
+    EXPECT_SAYS(text, "9.00e-03  8.50e-03    1.50e-04   4         3..5");
+    EXPECT_SAYS(text, "1.00e-04         -    1.50e-04   -");
+    EXPECT_SAYS(text, "25.0%");
+    capture(write_json, path);
+    EXPECT_SAYS(text, "\"rmse\": 0.009, \"plain_rmse\": 0.0085}");
+    EXPECT_SAYS(text, "\"quantised\": \"e4m3, rotated\", \"o_unquantised_rmse\": 0.00015");
+    EXPECT_SAYS(text, "\"percent_of_peak\": 25");
+}
+
 int main(int argc, char **argv) {
     char path[1024];
     snprintf(path, sizeof path, "%s/report_test.json", argc > 1 ? argv[1] : ".");
     make();
     capture(report_print_table, path);
+    EXPECT(strstr(text, "RMSE") == NULL);
     EXPECT_SAYS(text, "second is not right: O is \"NaN\"");
     EXPECT_SAYS(text, "third did not run: too large");
     EXPECT_SAYS(text, "sample of 6 of 600 rows");
@@ -135,5 +159,6 @@ int main(int argc, char **argv) {
     for (const char *at = text; (at = strstr(at, "\n{\"kernel\"")); ++at) ++lines;
     EXPECT(lines == 3);
     gradients(path);
+    quantised(path);
     return unit_end();
 }
