@@ -42,6 +42,7 @@ constexpr float SCORE_MAX = 1 << 24;
 constexpr float LEAST_FACTOR = 1.2e-38f;
 
 template <int D> constexpr int KEYS = 128;                 // in a tile of K or V
+template <> constexpr int KEYS<256> = 80;                  // more do not fit into shared memory
 template <int D> constexpr int GROUPS = D == 64 ? 3 : 2;   // warpgroups that compute
 template <int D> constexpr int QUERIES = GROUPS<D> *ROWS;  // of a block
 template <int D> constexpr int Q_BYTES = ROWS *D * 2;      // of a warpgroup
@@ -102,6 +103,11 @@ static __device__ float quad_sum(float x) {
     return x;
 }
 
+// Numbers M n ... M n + M - 1: M = 4 is eight columns, M = 8 sixteen.
+template <int M, int N> static __device__ __forceinline__ float (&part_of(float (&x_reg)[N], int n))[M] {
+    return *(float(*)[M]) & x_reg[M * n];
+}
+
 // Scores of keys that a query does not see, or that do not exist, become -inf. query: of row g.
 template <int N>
 static __device__ __forceinline__ void mask(const struct attention *a, int query, int first_key,
@@ -150,12 +156,15 @@ template <int N> static __device__ __forceinline__ void scale_row(float (&x_reg)
 }
 
 // P rounded, as the left operand of P V: 16 keys each.
+template <class T>
+static __device__ __forceinline__ void pack_p(const float (&s_reg)[8], uint32_t (&p_reg)[4]) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) p_reg[e] = pack2<T>(s_reg[2 * e], s_reg[2 * e + 1]);
+}
 template <class T, int N>
-static __device__ __forceinline__ void pack_p(const float (&s_reg)[N], uint32_t (&p_reg)[N / 8][4]) {
+static __device__ __forceinline__ void pack_p(float (&s_reg)[N], uint32_t (&p_reg)[N / 8][4]) {
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) p_reg[n][e] = pack2<T>(s_reg[8 * n + 2 * e], s_reg[8 * n + 2 * e + 1]);
+    for (int n = 0; n < N / 8; n++) pack_p<T>(part_of<8>(s_reg, n), p_reg[n]);
 }
 
 // The running maximum: m becomes that of these scores, too, and what was summed before is scaled to it.
@@ -184,7 +193,7 @@ static __device__ float finish_row(const struct attention *a, const struct work 
 
 // Rows of a warp's 16 that have a NaN in O and none in l are computed once more from the keys that they see
 // alone: see recompute_row. broken_reg[h]: lanes that found one.
-template <class T>
+template <class T, int D>
 static __device__ void repair_rows(const struct attention *a, const struct work *w, int first_query,
                                    const float *m_reg, const float *inverse_reg, const unsigned *broken_reg) {
 #pragma unroll
@@ -195,9 +204,10 @@ static __device__ void repair_rows(const struct attention *a, const struct work 
             if ((broken_reg[h] >> g * 4 & 15) == 0) continue;
             int i = first_query + 8 * h + g, kv_head = kv_head_of(a, w->head);
             struct span seen = {0, visible_keys(a, i)};
-            recompute_row<T>(row<T>(a->q, w->batch, w->head, i), row<T>(a->k, w->batch, kv_head, 0),
-                             a->k.stride_row, row<T>(a->v, w->batch, kv_head, 0), a->v.stride_row,
-                             row<T>(a->o, w->batch, w->head, i), a->head_dim, seen, a->scale, m, inverse);
+            recompute_row<T, D == 256 ? 4 : 2>(
+                row<T>(a->q, w->batch, w->head, i), row<T>(a->k, w->batch, kv_head, 0), a->k.stride_row,
+                row<T>(a->v, w->batch, kv_head, 0), a->v.stride_row, row<T>(a->o, w->batch, w->head, i),
+                a->head_dim, seen, a->scale, m, inverse);
         }
 }
 
@@ -225,7 +235,7 @@ static __device__ __forceinline__ void store_rows(const struct attention *a, con
     }
     if (!a->causal) return;  // every query sees all keys
     __syncwarp();            // O is written before rows of it are written again
-    repair_rows<T>(a, w, first_query, m_reg, inverse_reg, broken_reg);
+    repair_rows<T, D>(a, w, first_query, m_reg, inverse_reg, broken_reg);
 }
 
 // ---- tma ----
@@ -254,7 +264,7 @@ static __device__ __forceinline__ void load_tile(const CUtensorMap *map, int bat
 constexpr int TMA_THREADS = 128;
 constexpr int TMA_QUERIES = 128;
 constexpr int STRIPS = 2;  // of 16 rows, of a warp
-template <int D> constexpr int TMA_KEYS = D == 64 ? 128 : 64;
+constexpr int TMA_KEYS = 64;
 
 // Where a chunk of a panel begins, and the place `steps` times 16 columns to the right of one.
 static __device__ uint32_t chunk_at(int r, int chunk) { return r * LINE + (chunk ^ r % 8) * 16; }
@@ -271,56 +281,49 @@ static __device__ void negate(char *x_smem, int bytes, int thread, int threads) 
     }
 }
 
-// Eight columns of a strip's accumulators.
-template <int N> static __device__ __forceinline__ float (&block_of(float (&x_reg)[N], int j))[4] {
-    return *(float(*)[4]) & x_reg[4 * j];
-}
-
 // S = Q K^T. q_strips: the warp's first row.
 template <class T, int D>
 static __device__ __forceinline__ void mma_q_k(uint32_t q_strips, uint32_t k_tile,
-                                               float (&s_reg)[STRIPS][TMA_KEYS<D> / 2]) {
+                                               float (&s_reg)[STRIPS][TMA_KEYS / 2]) {
     uint32_t q_place = chunk_at(lane() % 16, lane() / 16);
     uint32_t k_place = chunk_at(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
         uint32_t q_reg[STRIPS][4];
         uint32_t q_at = q_strips + to_the_right(q_place, step, TMA_QUERIES);
-        uint32_t k_at = k_tile + to_the_right(k_place, step, TMA_KEYS<D>);
+        uint32_t k_at = k_tile + to_the_right(k_place, step, TMA_KEYS);
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) ldmatrix_x4(q_reg[s], q_at + s * 16 * LINE);
 #pragma unroll
-        for (int n = 0; n < TMA_KEYS<D> / 16; n++) {
+        for (int n = 0; n < TMA_KEYS / 16; n++) {
             uint32_t k_reg[4];
             ldmatrix_x4(k_reg, k_at + n * 16 * LINE);
             const uint32_t left[2] = {k_reg[0], k_reg[1]}, right[2] = {k_reg[2], k_reg[3]};
 #pragma unroll
             for (int s = 0; s < STRIPS; s++) {
-                mma_m16n8k16<T>(block_of(s_reg[s], 2 * n), q_reg[s], left);
-                mma_m16n8k16<T>(block_of(s_reg[s], 2 * n + 1), q_reg[s], right);
+                mma_m16n8k16<T>(part_of<4>(s_reg[s], 2 * n), q_reg[s], left);
+                mma_m16n8k16<T>(part_of<4>(s_reg[s], 2 * n + 1), q_reg[s], right);
             }
         }
     }
 }
 
-// O += P V.
+// O += P V for 16 keys.
 template <class T, int D>
-static __device__ __forceinline__ void mma_p_v(const uint32_t (&p_reg)[STRIPS][TMA_KEYS<D> / 16][4],
-                                               uint32_t v_tile, float (&o_reg)[STRIPS][D / 2]) {
+static __device__ __forceinline__ void mma_p_v(const uint32_t (&p_reg)[STRIPS][4], uint32_t v_rows,
+                                               float (&o_reg)[STRIPS][D / 2]) {
     uint32_t v_place = chunk_at(lane() % 16, lane() / 16);
 #pragma unroll
-    for (int step = 0; step < TMA_KEYS<D> / 16; step++)
+    for (int n = 0; n < D / 16; n++) {
+        uint32_t v_reg[4];
+        ldmatrix_x4_trans(v_reg, v_rows + to_the_right(v_place, n, TMA_KEYS));
+        const uint32_t left[2] = {v_reg[0], v_reg[1]}, right[2] = {v_reg[2], v_reg[3]};
 #pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            uint32_t v_reg[4];
-            ldmatrix_x4_trans(v_reg, v_tile + to_the_right(v_place, n, TMA_KEYS<D>) + step * 16 * LINE);
-            const uint32_t left[2] = {v_reg[0], v_reg[1]}, right[2] = {v_reg[2], v_reg[3]};
-#pragma unroll
-            for (int s = 0; s < STRIPS; s++) {
-                mma_m16n8k16<T>(block_of(o_reg[s], 2 * n), p_reg[s][step], left);
-                mma_m16n8k16<T>(block_of(o_reg[s], 2 * n + 1), p_reg[s][step], right);
-            }
+        for (int s = 0; s < STRIPS; s++) {
+            mma_m16n8k16<T>(part_of<4>(o_reg[s], 2 * n), p_reg[s], left);
+            mma_m16n8k16<T>(part_of<4>(o_reg[s], 2 * n + 1), p_reg[s], right);
         }
+    }
 }
 
 template <class T, int D>
@@ -329,7 +332,7 @@ __global__ void __launch_bounds__(TMA_THREADS, 2)
               float factor) {
     extern __shared__ __align__(1024) char shared_smem[];  // the swizzle goes by address bits 7 to 9
     __shared__ uint64_t q_full_smem, full_smem[STAGES];
-    constexpr int K = TMA_KEYS<D>, TILE = K * D * 2;
+    constexpr int K = TMA_KEYS, TILE = K * D * 2;
     char *q_smem = shared_smem;                                       // [panels][TMA_QUERIES][64]
     uint32_t k_tiles = shared_address(q_smem + TMA_QUERIES * D * 2);  // [STAGES][panels][K][64]
     uint32_t v_tiles = k_tiles + STAGES * TILE;                       // the same
@@ -367,7 +370,6 @@ __global__ void __launch_bounds__(TMA_THREADS, 2)
         }
         mbarrier_wait(full + 8 * stage, i / STAGES % 2);  // the tile is there
         float s_reg[STRIPS][K / 2] = {};
-        uint32_t p_reg[STRIPS][K / 16][4];
         mma_q_k<T, D>(shared_address(q_smem) + first_row * LINE, k_tiles + stage * TILE, s_reg);
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) {
@@ -377,12 +379,22 @@ __global__ void __launch_bounds__(TMA_THREADS, 2)
             raise_maximum(s_reg[s], factor, m_reg[s], keep_reg);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                l_reg[s][h] = l_reg[s][h] * keep_reg[h] + exponentials(s_reg[s], h, factor, m_reg[s][h]);
+                l_reg[s][h] *= keep_reg[h];
                 scale_row(o_reg[s], h, keep_reg[h]);
             }
-            pack_p<T>(s_reg[s], p_reg[s]);
         }
-        mma_p_v<T, D>(p_reg, v_tiles + stage * TILE, o_reg);
+#pragma unroll
+        for (int n = 0; n < K / 16; n++) {
+            uint32_t p_reg[STRIPS][4];
+#pragma unroll
+            for (int s = 0; s < STRIPS; s++) {
+                float(&part_reg)[8] = part_of<8>(s_reg[s], n);
+#pragma unroll
+                for (int h = 0; h < 2; h++) l_reg[s][h] += exponentials(part_reg, h, factor, m_reg[s][h]);
+                pack_p<T>(part_reg, p_reg[s]);
+            }
+            mma_p_v<T, D>(p_reg, v_tiles + stage * TILE + n * 16 * LINE, o_reg);
+        }
         __syncthreads();  // nobody still reads the stage that the next round refills
     }
 #pragma unroll
@@ -430,7 +442,7 @@ template <int D> static __device__ __forceinline__ uint64_t by_columns(uint32_t 
 // The place of Q, K and V in shared memory, from a multiple of 1024 bytes on.
 template <int D> constexpr int K_AT = GROUPS<D> *Q_BYTES<D>;  // [STAGES] tiles of K; Q before them
 template <int D> constexpr int V_AT = K_AT<D> + STAGES *K_BYTES<D>;
-template <int D> constexpr int O_AT = V_AT<D> + STAGES *K_BYTES<D>;
+template <int D> constexpr int END_OF_V = V_AT<D> + STAGES *K_BYTES<D>;
 
 template <class T, int D>
 __global__ void __launch_bounds__(GROUPS<D> *GROUP, 1)
@@ -512,6 +524,10 @@ template <int D> constexpr int THREADS = (1 + GROUPS<D>)*GROUP;
 template <int D> constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40;
 template <int D> constexpr int CONSUMER_REGISTERS = D == 64 ? 160 : 232;
 
+// Where O waits for TMA to store it: behind V. At head_dim 256 only Q's place is left, and the next Q has to
+// wait.
+template <int D, int STEP> constexpr bool O_IN_Q = D == 256 && STEP >= PERSISTENT;
+
 // Use number n of a ring takes its stage n % STAGES, for the n / STAGES-th time, of which the mbarrier of the
 // stage knows the parity. The producer waits for the end of the use before with the opposite one, which a
 // fresh mbarrier lets pass.
@@ -541,9 +557,10 @@ constexpr int THE_END = -2;
 
 template <int D> struct shared_state {
     struct ring k, v, message;
-    uint64_t q_full[GROUPS<D>], q_empty[GROUPS<D>];
+    uint64_t q_full[GROUPS<D>], q_empty[GROUPS<D>];  // each warpgroup has a Q of its own
     struct news news[STAGES];
     int overflow[4][GROUPS<D> * 4];  // whether a warp found one in the last tiles: see lazy_max
+    int doubtful[4];
 };
 
 // How many stages have been used so far. Producer and consumers count alike.
@@ -736,6 +753,7 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
     uint32_t q_empty = shared_address(&state->q_empty[c->group]);
 #pragma unroll
     for (int i = 0; i < D / 2; i++) o_reg[i] = 0.0f;
+    c->uses.kv = uniform(c->uses.kv), c->uses.q = uniform(c->uses.q);
     m_reg[0] = m_reg[1] = LOWEST;
     l_reg[0] = l_reg[1] = 0.0f;
     if (tiles == 0) return;
@@ -760,7 +778,7 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
     }
     if (seen == 0 || STEP == SPECIALIZED) {
         if (STEP == SPECIALIZED) compute_in_order<T, D>(a, query, seen, open, factor, c, m_reg, l_reg, o_reg);
-        leave(q_empty);
+        if (!O_IN_Q<D, STEP>) leave(q_empty);
         return;
     }
     float s_reg[K / 2];
@@ -793,7 +811,7 @@ compute_work(const struct attention *a, int first_query, int tiles, int seen, bo
         for (; tile >= 0; tile--)
             compute_overlapped<T, D, STEP, true>(a, query, tile, open, factor, c, s_reg, p_reg, m_reg, l_reg,
                                                  o_reg);
-    leave(q_empty);  // S of all tiles is computed
+    if (!O_IN_Q<D, STEP>) leave(q_empty);  // S of all tiles is computed
     n = c->uses.kv++;
     wgmma_fence();
     issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
@@ -847,7 +865,7 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
     if (!a->causal || !(broken_reg[0] | broken_reg[1])) return;
     if (lane() == 0) bulk_wait<0>();  // O is written before rows of it are written again
     __syncwarp();
-    repair_rows<T>(a, w, first_query, m_reg, inverse_reg, broken_reg);
+    repair_rows<T, D>(a, w, first_query, m_reg, inverse_reg, broken_reg);
 }
 
 // Message number n from the producer.
@@ -871,7 +889,8 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
                                                struct shared_state<D> *state) {
     int group = warp() / 4 - 1, warp_of_all = warp() - 4;
     char *q_smem = shared_smem + group * Q_BYTES<D>;
-    uint32_t smem = shared_address(shared_smem), o_smem = smem + O_AT<D> + warp_of_all * (Q_BYTES<D> / 4);
+    uint32_t smem = shared_address(shared_smem),
+             o_smem = smem + (O_IN_Q<D, STEP> ? 0 : END_OF_V<D>)+warp_of_all * (Q_BYTES<D> / 4);
     struct consumer<D> c = {
         state, group, by_rows(shared_address(q_smem)), by_rows(smem + K_AT<D>), by_columns<D>(smem + V_AT<D>),
         {
@@ -901,6 +920,10 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
         if (STEP == LAZY_MAX && lane() == 0) state->overflow[n % 4][warp_of_all] = overflow;
         if (mine && !overflow)
             send_rows<T, D>(maps, a, &w, warps_query, news.again != 0, m_reg, l_reg, o_reg, o_smem);
+        if (O_IN_Q<D, STEP> && tiles > 0 && lane() == 0) {
+            bulk_wait_read<0>();  // O has left the place of Q
+            mbarrier_arrive(shared_address(&state->q_empty[group]));
+        }
     }
     if (STEP >= PERSISTENT && lane() == 0) bulk_wait_read<0>();  // shared memory ends with the block
 }
@@ -925,25 +948,26 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
         return;
     }
     int all = order->tiles * order->pairs, free = (int)blockIdx.x;
-    int done[3] = {NOTHING, NOTHING, NOTHING};  // tiles n - 1, n - 2 and n - 3, if they may have overflowed
+    int *doubtful =
+        state->doubtful;  // the block's last tiles, number n at n % 4, if they may have overflowed
+    for (int i = 0; i < 4; i++) doubtful[i] = NOTHING;
     for (int n = 0;; n++) {
         // Every warp has heard message n - 2, and so is through with tile n - 3.
         mbarrier_wait(empty(&state->message, n), parity(n) ^ 1);
-        struct news news = {NOTHING, done[2] == NOTHING ? 0 : overflowed(state, n - 3)};
+        struct news news = {NOTHING, 0};
+        if (doubtful[(n + 1) % 4] != NOTHING) news.again = overflowed(state, n + 1);
         if (news.again) {
-            news.tile = done[2];
+            news.tile = doubtful[(n + 1) % 4];
         } else if (free < all) {
             news.tile = free;
             free = atomicAdd((int *)a->workspace, 1) + gridDim.x;  // comes while the tile is loaded
-        } else if (done[0] == NOTHING && done[1] == NOTHING) {
+        } else if (doubtful[(n + 2) % 4] == NOTHING && doubtful[(n + 3) % 4] == NOTHING) {
             news.tile = THE_END;
         }
         state->news[n % STAGES] = news;
         mbarrier_arrive(full(&state->message, n));
         if (news.tile == THE_END) return;
-        done[2] = done[1];
-        done[1] = done[0];
-        done[0] = STEP == LAZY_MAX && !news.again ? news.tile : NOTHING;
+        doubtful[n % 4] = STEP == LAZY_MAX && !news.again ? news.tile : NOTHING;
         if (news.tile == NOTHING) continue;
         struct work w = work_at(a, order, news.tile, QUERIES<D>);
         load_work<D>(maps, a, &w, smem, state, &uses);
@@ -962,7 +986,7 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
         make_ring(&state.message, 1, GROUPS<D> * 4);
         for (int g = 0; g < GROUPS<D>; g++) {
             mbarrier_init(shared_address(&state.q_full[g]), 1);
-            mbarrier_init(shared_address(&state.q_empty[g]), 1);
+            mbarrier_init(shared_address(&state.q_empty[g]), O_IN_Q<D, STEP> ? 4 : 1);
         }
         fence_mbarrier_init();
     }
@@ -1014,14 +1038,14 @@ static void set_sections(const struct attention *a, struct order *order) {
 }
 
 template <class T, int D> static void tma_of(struct attention a) {
-    constexpr int BYTES = (TMA_QUERIES + 2 * STAGES * TMA_KEYS<D>)*D * 2;
+    constexpr int BYTES = (TMA_QUERIES + 2 * STAGES * TMA_KEYS) * D * 2;
     CUDA_CHECK(cudaFuncSetAttribute(tma_tiles<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, TMA_QUERIES);
     tma_tiles<T, D><<<lab_blocks((int64_t)order.pairs * order.tiles, 1), TMA_THREADS, BYTES>>>(
-        maps_of<T>(&a, TMA_QUERIES, TMA_KEYS<D>, ROWS), a, order, factor_of(&a));
+        maps_of<T>(&a, TMA_QUERIES, TMA_KEYS, ROWS), a, order, factor_of(&a));
 }
 template <class T, int D, int STEP> static void specialized_tiles_of(struct attention a) {
-    constexpr int BYTES = O_AT<D> + (STEP >= PERSISTENT ? GROUPS<D> * Q_BYTES<D> : 0);
+    constexpr int BYTES = END_OF_V<D> + (STEP >= PERSISTENT && !O_IN_Q<D, STEP> ? GROUPS<D> * Q_BYTES<D> : 0);
     CUDA_CHECK(cudaFuncSetAttribute(specialized_tiles<T, D, STEP>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, QUERIES<D>);
@@ -1035,7 +1059,7 @@ template <class T, int D, int STEP> static void specialized_tiles_of(struct atte
         maps_of<T>(&a, ROWS, KEYS<D>, STEP >= PERSISTENT ? 16 : ROWS), a, order, factor_of(&a));
 }
 template <class T, int D> static void wgmma_of(struct attention a) {
-    constexpr int BYTES = O_AT<D>;
+    constexpr int BYTES = END_OF_V<D>;
     CUDA_CHECK(cudaFuncSetAttribute(wgmma_tiles<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, QUERIES<D>);
     wgmma_tiles<T, D><<<lab_blocks((int64_t)order.pairs * order.tiles, 1), GROUPS<D> * GROUP, BYTES>>>(
@@ -1054,17 +1078,18 @@ template <class T, int D> static void lazy_max_of(struct attention a) {
     specialized_tiles_of<T, D, LAZY_MAX>(a);
 }
 static void launch_tma(struct attention a) { LAB16_LAUNCH(a, tma_of); }
-static void launch_wgmma(struct attention a) { LAB16_LAUNCH(a, wgmma_of); }
-static void launch_specialized(struct attention a) { LAB16_LAUNCH(a, specialized_of); }
-static void launch_pingpong(struct attention a) { LAB16_LAUNCH(a, pingpong_of); }
-static void launch_persistent(struct attention a) { LAB16_LAUNCH(a, persistent_of); }
-static void launch_lazy_max(struct attention a) { LAB16_LAUNCH(a, lazy_max_of); }
+static void launch_wgmma(struct attention a) { LAB16_LAUNCH_WIDE(a, wgmma_of); }
+static void launch_specialized(struct attention a) { LAB16_LAUNCH_WIDE(a, specialized_of); }
+static void launch_pingpong(struct attention a) { LAB16_LAUNCH_WIDE(a, pingpong_of); }
+static void launch_persistent(struct attention a) { LAB16_LAUNCH_WIDE(a, persistent_of); }
+static void launch_lazy_max(struct attention a) { LAB16_LAUNCH_WIDE(a, lazy_max_of); }
 static size_t counter_bytes(const struct attention *) { return sizeof(int); }
 
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
-constexpr struct support ANY = {TYPES, 8, 128, 0, 0, SCORE_MAX};
+constexpr struct support NARROW = {TYPES, 8, 128, 0, 0, SCORE_MAX};  // O of 256 columns has no registers
+constexpr struct support ANY = {TYPES, 8, 256, 0, 0, SCORE_MAX};
 static const struct kernel kernels[] = {
-    {"tma", "tiles fetched by the copy engine", launch_tma, nullptr, ANY},
+    {"tma", "tiles fetched by the copy engine", launch_tma, nullptr, NARROW},
     {"wgmma", "products of whole warpgroups", launch_wgmma, nullptr, ANY},
     {"specialized", "a warp that loads, warpgroups that compute", launch_specialized, nullptr, ANY},
     {"pingpong", "softmax beside the products", launch_pingpong, nullptr, ANY},
