@@ -230,7 +230,9 @@ static void run_more(struct device_case *c, const struct kernel *kernel, struct 
     if (o->sweep && seconds * repetitions > 3) repetitions = seconds > 1 ? 1 : (int)(3 / seconds);
     if (result->verdict == VERDICT_RIGHT && (o->bench || o->sweep))
         time_kernel(c, kernel, repetitions, report_peak(report, kernel->support.quantised), result);
-    if (result->verdict == VERDICT_RIGHT && report->trace && kernel->launch_traced)
+    struct message reason = {""};
+    if (result->verdict == VERDICT_RIGHT && report->trace &&
+        trace_possible(kernel, c->on_device.head_dim, &reason))
         trace_kernel(c, kernel, report, result);
 }
 

@@ -70,9 +70,12 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
     if (status == 0 && o->save) status = problem_save_gradients(&c.problem, o->save, why);
     case_free(&c);
     if (status == 0) report_print_table(stdout, report);
-    for (int i = 0; i < lab->kernel_count && status == 0 && report->trace; ++i)
-        if (options_choose(o, &lab->kernels[i]) && !lab->kernels[i].launch_traced)
-            printf("%s is not traced: it marks no phases.\n", lab->kernels[i].name);
+    for (int i = 0; i < lab->kernel_count && status == 0 && report->trace; ++i) {
+        struct message reason = {""};
+        if (options_choose(o, &lab->kernels[i]) &&
+            !trace_possible(&lab->kernels[i], report->shape.head_dim, &reason))
+            printf("%s is not traced: %s.\n", lab->kernels[i].name, reason.text);
+    }
     return status;
 }
 

@@ -5,6 +5,7 @@
 
 #include "option_values.h"
 #include "suggest.h"
+#include "trace_file.h"
 
 // ---------------------------------------------------------------- the table of options
 
@@ -299,10 +300,15 @@ static int settle_trace(const struct lab *lab, const struct options *o, const un
     if (other) return fail(why, "--trace and --%s are two runs; give one of them.", other);
     if (o->json && strcmp(o->trace, o->json) == 0)
         return fail(why, "--trace and --json would write the same file; give two.");
-    int can = 0;
-    for (int i = 0; i < lab->kernel_count; ++i)
-        can |= lab->kernels[i].launch_traced && options_choose(o, &lab->kernels[i]);
-    if (can) return 0;
+    int can = 0, can_at_dim = 0;
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        if (!options_choose(o, &lab->kernels[i])) continue;
+        can |= trace_possible(&lab->kernels[i], 1, why);
+        can_at_dim |= trace_possible(&lab->kernels[i], o->load ? 1 : o->head_dim, why);
+    }
+    const struct message reason = *why;
+    if (can_at_dim) return 0;
+    if (can) return fail(why, "--trace has no kernel at --dim %d: %.300s.", o->head_dim, reason.text);
     return fail(
         why, "--trace needs kernels that mark their phases, and %s %s none (but lab07_fa3_hopper has).",
         o->kernel_count > 0 ? "among those of --kernel" : lab->name, o->kernel_count > 0 ? "is" : "has");

@@ -41,10 +41,11 @@ enum {
     TRACE_EVENTS = 1024,  // phases of a track
 };
 
-// What the numbers stand for. Unused ones are null pointers.
+// What the numbers stand for; unused names are null pointers.
 struct trace_names {
     const char *track[TRACE_TRACKS];
     const char *phase[TRACE_PHASES];
+    int head_dim_max;  // launch_traced is for head_dim up to this; 0: for all that launch is for
 };
 
 // A phase begins: `time` is what sm_clock says (ptx/time.h), its low 32 bits, `phase` numbers its name.

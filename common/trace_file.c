@@ -7,6 +7,13 @@
 #include "json.h"
 #include "report.h"
 
+int trace_possible(const struct kernel *kernel, int head_dim, struct message *why) {
+    if (!kernel->launch_traced || !kernel->trace_names) return fail(why, "it marks no phases"), 0;
+    int most = kernel->trace_names->head_dim_max;
+    if (most && head_dim > most) return fail(why, "it can only be traced up to --dim %d", most), 0;
+    return 1;
+}
+
 int trace_file_open(struct trace_file *file, const char *path, int max_kernels, struct message *why) {
     memset(file, 0, sizeof *file);
     file->path = path;

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 
+#include "lab.h"
 #include "message.h"
 #include "trace.h"
 
@@ -27,6 +28,9 @@ struct trace_file {
     } * summary;
     int kernels, events;
 };
+
+// Whether this kernel can be traced at this head_dim; why not, if it cannot: "it marks no phases".
+int trace_possible(const struct kernel *kernel, int head_dim, struct message *why);
 
 // Opens the file for at most `max_kernels` kernels. Returns 0, or -1 with a sentence.
 int trace_file_open(struct trace_file *file, const char *path, int max_kernels, struct message *why);

@@ -148,6 +148,9 @@ template <bool TRACE> static void launch(struct attention a) {
     specialised<TRACE><<<blocks, (CONSUMERS + 1) * WARP>>>(a);
 }
 
+// A kernel that can be traced at some head_dim only.
+static const struct trace_names narrow_names = {{"producer", "consumer 0", "consumer 1"}, {"wait empty"}, 32};
+
 // "Traced" launches that leave no timeline.
 __global__ void never_ends(const struct attention a) {
     tracer<true> trace = trace_begin<true>(a.trace, TRACK_PRODUCER, threadIdx.x == 0);
@@ -171,9 +174,11 @@ static const struct kernel kernels[] = {
     {"plain", "marks none", launch<false>, nullptr, SUPPORT},
     {"unmarked", "forgot its marks", launch<false>, nullptr, SUPPORT, nullptr, launch<false>, &names},
     {"unended", "forgot its end", launch<false>, nullptr, SUPPORT, nullptr, launch_unended, &names},
+    {"narrow", "is traced up to head_dim 32", launch<false>, nullptr, SUPPORT, nullptr, launch<true>,
+     &narrow_names},
     {"wrong", "is wrong if traced", launch<false>, nullptr, SUPPORT, nullptr, launch_wrong, &names},
 };
-// The last three are in the table only for who asks for them.
+// The last four are in the table only for who asks for them.
 int main(int argc, char **argv) {
     bool all = getenv("LAB00_TRACED_ALL") != nullptr;
     const struct lab lab = {"lab00_traced",
@@ -183,7 +188,7 @@ int main(int argc, char **argv) {
                             {1, 2, 1, 40, 16},
                             {1, 2, 1, 40, 16},
                             kernels,
-                            all ? 5 : 2,
+                            all ? 6 : 2,
                             0};
     return lab_main(argc, argv, &lab);
 }

@@ -61,6 +61,10 @@ try 1 'unended is not right: kernel unended, block 0, producer: the track begins
 try 1 'wrong is not right: its traced launch: O\[' - "$lab" --kernel wrong --trace "$dir/no.json"
 "$check_json" "$dir/no.json" traceEvents otherData || failures=$((failures + 1))
 try 0 'wrong .* right' - "$lab" --kernel wrong
+try 0 'narrow: 52 phases' - "$lab" --kernel narrow --dim 32 --trace "$dir/no.json"
+try 2 - 'no kernel at --dim 40: it can only be traced up to --dim 32' "$lab" --kernel narrow --dim 40 --trace "$dir/no.json"
+try 0 'narrow is not traced: it can only be traced up to --dim 32' - "$lab" --kernel narrow --kernel traced --dim 40 \
+    --trace "$dir/no.json"
 unset LAB00_TRACED_ALL
 
 # A launch that is not traced does what it does without marks in its source: the same accesses, line by line, and FLOPs.
