@@ -3,7 +3,7 @@
 // A Hopper multiprocessor has a copy engine (TMA) that fetches whole tiles when one thread asks for them, and
 // tensor cores that multiply whole tiles while the warps that asked go on (wgmma). What is left for the
 // threads is softmax, and to keep both engines busy meanwhile. The arithmetic is lab 05's. Lecture 25,
-// section 3; FlashAttention-3 (arXiv 2407.08608), algorithms 1 and 2. The kernels:
+// section 5; FlashAttention-3 (arXiv 2407.08608), algorithms 1 and 2. The kernels:
 //
 //     tma          tiles come by TMA, swizzled, and announce themselves at an mbarrier; products are mma.sync
 //     wgmma        both products by a warpgroup's own instructions, P as its left operand in registers
@@ -1162,7 +1162,7 @@ static const struct kernel kernels[] = {
 static const struct lab lab07 = {
     "lab07_fa3_hopper",
     "copies, tensor cores and softmax at the same time, on Hopper",
-    "lecture 25, section 3",
+    "lecture 25, section 5",
     90,                      // min_sm: Hopper, and by -gencode nothing else
     {1, 2, 2, 320, 64},      // batch, heads, kv_heads, seqlen, head_dim on the cpu backend: a second of work
     {4, 16, 16, 4096, 128},  // and on a GPU: work that fills it
