@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 # Black text on them is readable, and they are on white and on black; where there are more phases, from the first again.
 COLOURS = ["#e8a33d", "#5aa9e6", "#6cc070", "#e57373", "#b48ee0", "#4db6ac", "#d4c05a", "#e88bb5", "#8fa8b8", "#c49a7a"]
-WAITS = ["#b9bec4", "#9ea4ab", "#cfd3d7", "#868d95"]
+WAITS = ["#c4c8cc", "#a3a8ae", "#d8dbde", "#8b9198", "#b3b8bd", "#979ca3"]
 LANE, GAP, HEAD, LEGEND, CHARACTER = 26, 6, 24, 20, 6.6  # pixels; a character is that wide at 11 px
 
 
@@ -111,7 +111,7 @@ def colours_of(blocks):
     return colours
 
 
-def draw(blocks, other, begin, end, width):
+def draw(blocks, colours, other, begin, end, width):
     unit = "us" if other.get("unit", "us") == "us" else str(other["unit"])
     first = min(event["ts"] for block in blocks for event in block["events"])
     last = max(event["ts"] + event["dur"] for block in blocks for event in block["events"])
@@ -122,7 +122,6 @@ def draw(blocks, other, begin, end, width):
              for block in blocks]
     if not any(shown):
         raise Refusal(f"nothing happens from {begin:.12g} to {end:.12g} {unit}; the trace goes from {first:.12g} to {last:.12g}.")
-    colours = colours_of(blocks)
     used = {event["name"] for events in shown for event in events}
     colours = {name: colour for name, colour in colours.items() if name in used}
 
@@ -230,7 +229,9 @@ def main():
     o = parser.parse_args()
     try:
         blocks, other = read_trace(o.trace)
-        svg = draw(choose(blocks, o.kernel, o.block), other, o.begin, o.end, o.width)
+        # Of all of the trace, so that two pictures of it have the same.
+        colours = colours_of(blocks.values())
+        svg = draw(choose(blocks, o.kernel, o.block), colours, other, o.begin, o.end, o.width)
         if o.output:
             try:
                 with open(o.output, "w", encoding="utf-8") as file:

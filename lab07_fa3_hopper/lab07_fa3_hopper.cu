@@ -1107,40 +1107,20 @@ template <class T, int D> static void wgmma_of(struct attention a) {
     wgmma_tiles<T, D><<<lab_blocks((int64_t)order.pairs * order.tiles, 1), GROUPS<D> * GROUP, BYTES>>>(
         maps_of<T>(&a, ROWS, KEYS<D>, ROWS), a, order, factor_of(&a));
 }
-template <class T, int D> static void specialized_of(struct attention a) {
-    specialized_tiles_of<T, D, SPECIALIZED, false>(a);
-}
-template <class T, int D> static void traced_specialized_of(struct attention a) {
-    specialized_tiles_of<T, D, SPECIALIZED, true>(a);
-}
-template <class T, int D> static void pingpong_of(struct attention a) {
-    specialized_tiles_of<T, D, PINGPONG, false>(a);
-}
-template <class T, int D> static void traced_pingpong_of(struct attention a) {
-    specialized_tiles_of<T, D, PINGPONG, true>(a);
-}
-template <class T, int D> static void persistent_of(struct attention a) {
-    specialized_tiles_of<T, D, PERSISTENT, false>(a);
-}
-template <class T, int D> static void traced_persistent_of(struct attention a) {
-    specialized_tiles_of<T, D, PERSISTENT, true>(a);
-}
-template <class T, int D> static void lazy_max_of(struct attention a) {
-    specialized_tiles_of<T, D, LAZY_MAX, false>(a);
-}
-template <class T, int D> static void traced_lazy_max_of(struct attention a) {
-    specialized_tiles_of<T, D, LAZY_MAX, true>(a);
-}
+// The kernels that have a producer.
+template <int STEP, bool TRACE> struct stepped {
+    template <class T, int D> static void of(struct attention a) {
+        specialized_tiles_of<T, D, STEP, TRACE>(a);
+    }
+    static void launch(struct attention a) { LAB16_LAUNCH_WIDE(a, of); }
+};
+#ifdef LAB16_HALF_ONLY
+#define TRACED(STEP) nullptr, nullptr
+#else
+#define TRACED(STEP) stepped<STEP, true>::launch, &phases
+#endif
 static void launch_tma(struct attention a) { LAB16_LAUNCH(a, tma_of); }
 static void launch_wgmma(struct attention a) { LAB16_LAUNCH_WIDE(a, wgmma_of); }
-static void launch_specialized(struct attention a) { LAB16_LAUNCH_WIDE(a, specialized_of); }
-static void trace_specialized(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_specialized_of); }
-static void launch_pingpong(struct attention a) { LAB16_LAUNCH_WIDE(a, pingpong_of); }
-static void trace_pingpong(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_pingpong_of); }
-static void launch_persistent(struct attention a) { LAB16_LAUNCH_WIDE(a, persistent_of); }
-static void trace_persistent(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_persistent_of); }
-static void launch_lazy_max(struct attention a) { LAB16_LAUNCH_WIDE(a, lazy_max_of); }
-static void trace_lazy_max(struct attention a) { LAB16_LAUNCH_WIDE(a, traced_lazy_max_of); }
 static size_t counter_bytes(const struct attention *) { return sizeof(int); }
 
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
@@ -1149,14 +1129,14 @@ constexpr struct support ANY = {TYPES, 8, 256, 0, 0, SCORE_MAX};
 static const struct kernel kernels[] = {
     {"tma", "tiles fetched by the copy engine", launch_tma, nullptr, NARROW},
     {"wgmma", "products of whole warpgroups", launch_wgmma, nullptr, ANY},
-    {"specialized", "a warp that loads, warpgroups that compute", launch_specialized, nullptr, ANY, nullptr,
-     trace_specialized, &phases},
-    {"pingpong", "softmax beside the products", launch_pingpong, nullptr, ANY, nullptr, trace_pingpong,
-     &phases},
-    {"persistent", "a block a multiprocessor, longest first", launch_persistent, counter_bytes, ANY, nullptr,
-     trace_persistent, &phases},
-    {"lazy_max", "a maximum that stays while it can", launch_lazy_max, counter_bytes, ANY, nullptr,
-     trace_lazy_max, &phases},
+    {"specialized", "a warp that loads, warpgroups that compute", stepped<SPECIALIZED, false>::launch,
+     nullptr, ANY, nullptr, TRACED(SPECIALIZED)},
+    {"pingpong", "softmax beside the products", stepped<PINGPONG, false>::launch, nullptr, ANY, nullptr,
+     TRACED(PINGPONG)},
+    {"persistent", "a block a multiprocessor, longest first", stepped<PERSISTENT, false>::launch,
+     counter_bytes, ANY, nullptr, TRACED(PERSISTENT)},
+    {"lazy_max", "a maximum that stays while it can", stepped<LAZY_MAX, false>::launch, counter_bytes, ANY,
+     nullptr, TRACED(LAZY_MAX)},
 };
 
 static const struct lab lab07 = {
