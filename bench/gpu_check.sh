@@ -31,6 +31,11 @@ if python3 -c 'import torch' 2>/dev/null; then
         --lab lab05_causal:balanced --seqlen 512,1024,2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/forward.csv"
     lines=70 step peers-backward python3 bench/peers.py --backward --lab lab06_backward:separate,fused,fused_deterministic \
         --peer cudnn --peer fa2 --seqlen 2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/backward.csv"
+    lines=90 step peers-hopper python3 bench/peers.py \
+        --lab lab07_fa3_hopper:tma,wgmma,specialized,pingpong,persistent,lazy_max --lab lab07_fp8 --peer cudnn --peer fa2 \
+        --seqlen 512,1024,2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/hopper.csv"
+    lines=40 step peers-hopper-256 python3 bench/peers.py --lab lab07_fa3_hopper:persistent,lazy_max --peer cudnn --peer fa2 \
+        --seqlen 1024,4096,16384 --dim 256 --causal --csv "$out/hopper256.csv"
     lines=40 step packed python3 bench/packed.py --csv "$out/packed.csv"
 fi
 [ -z "$failed" ] || { echo "FAILED:$failed"; exit 1; }

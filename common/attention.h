@@ -28,6 +28,8 @@ struct tensor {
     int64_t stride_row;    // elements from one token to the next
 };
 
+struct trace;
+
 struct attention {
     struct tensor q;  // [batch][heads][seqlen_q][head_dim]
     struct tensor k;  // [batch][kv_heads][seqlen_k][head_dim]
@@ -58,6 +60,7 @@ struct attention {
     int sequences;            // 0: not packed
     const int *cu_seqlens_q;  // [sequences + 1], ascending from 0; in device memory for a kernel
     const int *cu_seqlens_k;  // the same for keys
+    struct trace *trace;  // in a traced launch, where it keeps its timeline (trace.h); else a null pointer
 };
 
 #define NO_LIMIT (-1)

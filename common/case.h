@@ -14,6 +14,7 @@ enum {
     BUFFER_CU_SEQLENS_Q,
     BUFFER_CU_SEQLENS_K,
     BUFFER_WORKSPACE,  // of the kernel at hand: who runs the kernel makes and frees it
+    BUFFER_TRACE,      // of a traced launch, likewise
     BUFFERS
 };
 
@@ -34,8 +35,8 @@ int case_make(struct device_case *c, const struct options *options, const struct
               struct message *why);
 void case_free(struct device_case *c);
 
-// Where the host keeps what is in buffer i: what it was copied from, or is fetched to. Null for the
-// workspace.
+// Where the host keeps what is in buffer i: what it was copied from, or is fetched to. Null for workspace and
+// trace.
 void *case_host(const struct device_case *c, int i);
 
 // Carries an input to the device once more.

@@ -29,6 +29,8 @@ const char *verdict_text(enum verdict verdict) {
         return "two runs differ";
     case VERDICT_RACE:
         return "race";
+    case VERDICT_TRACE:
+        return "has no timeline";
     case VERDICT_TOO_FAST:
         return "faster than the device can be";
     }

@@ -41,6 +41,7 @@ enum verdict {
     VERDICT_INPUT,       // the kernel changed its inputs (found by lab.c)
     VERDICT_UNSTEADY,    // two runs on the same inputs differ in a bit (found by lab.c)
     VERDICT_RACE,        // accesses that nothing orders (found by the simulated device, --sanitize)
+    VERDICT_TRACE,       // its traced launch left no timeline that can be one (found by lab.c)
     VERDICT_TOO_FAST,    // faster than the device can be: the timing is wrong (found by lab.c)
 };
 const char *verdict_text(enum verdict verdict);  // a few words

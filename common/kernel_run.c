@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "trace_file.h"
 
 enum { BENCH_REPETITIONS = ON_CPU ? 3 : 30 };
 // A second run that must give the same bits is "cheap" below this on the CPU; on a GPU it always is.
@@ -98,6 +99,50 @@ static void count_traffic(struct device_case *c, const struct kernel *kernel, st
 }
 #endif
 
+// One launch more, that marks its phases; of what it computes everything is checked again. On a GPU others go
+// before it, so that its code is in the caches and the clocks are up.
+static void trace_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,
+                         struct result *result) {
+    enum { WARM_UPS = ON_CPU ? 0 : 3 };
+    const struct kernel traced = {
+        .name = kernel->name, .launch = kernel->launch_traced, .forward = kernel->forward};
+    struct buffer *buffer = &c->buffer[BUFFER_TRACE];
+    struct trace *trace = malloc(sizeof *trace);
+    struct message why = {"there is no memory left"};
+    if (!trace || buffer_make(buffer, sizeof *trace, "trace", &why) != 0) {
+        printf("%s is not traced: %s.\n", kernel->name, why.text);
+        free(trace);
+        return;
+    }
+    c->on_device.trace = buffer->data;
+    case_begin(c, kernel);
+    for (int i = 0; i <= WARM_UPS; ++i) {
+        CUDA_CHECK(cudaMemset(buffer->data, 0, buffer->bytes));
+#ifdef SIMT_CPU
+        simt_set_tracing(1);
+#endif
+        case_launch(c, &traced);
+#ifdef SIMT_CPU
+        simt_set_tracing(0);
+#endif
+    }
+    c->on_device.trace = NULL;
+    check_outputs(c, kernel, result);
+    buffer_download(buffer, trace);
+    buffer_free(buffer);
+    if (result->verdict == VERDICT_RIGHT &&
+        trace_file_add(report->trace, kernel->name, trace, kernel->trace_names,
+                       ON_CPU ? 0 : report->device->clock_mhz, &why) != 0) {
+        result->verdict = VERDICT_TRACE;
+        snprintf(result->detail, sizeof result->detail, "%.500s", why.text);
+    } else if (result->verdict != VERDICT_RIGHT) {
+        char detail[sizeof result->detail];
+        memcpy(detail, result->detail, sizeof detail);
+        snprintf(result->detail, sizeof result->detail, "its traced launch: %.500s", detail);
+    }
+    free(trace);
+}
+
 int kernel_prepare(struct device_case *c, const struct kernel *kernel, const struct lab *lab,
                    struct result *result) {
     struct message what = {""};
@@ -185,6 +230,10 @@ static void run_more(struct device_case *c, const struct kernel *kernel, struct 
     if (o->sweep && seconds * repetitions > 3) repetitions = seconds > 1 ? 1 : (int)(3 / seconds);
     if (result->verdict == VERDICT_RIGHT && (o->bench || o->sweep))
         time_kernel(c, kernel, repetitions, report_peak(report, kernel->support.quantised), result);
+    struct message reason = {""};
+    if (result->verdict == VERDICT_RIGHT && report->trace &&
+        trace_possible(kernel, c->on_device.head_dim, &reason))
+        trace_kernel(c, kernel, report, result);
 }
 
 int run_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,

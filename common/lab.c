@@ -8,6 +8,7 @@
 #include "kernel_run.h"
 #include "sweep.h"
 #include "tools.h"
+#include "trace_file.h"
 #include "train.h"
 
 static int usage_error(const struct message *why) {
@@ -69,6 +70,12 @@ static int run_case(const struct lab *lab, const struct options *o, struct repor
     if (status == 0 && o->save) status = problem_save_gradients(&c.problem, o->save, why);
     case_free(&c);
     if (status == 0) report_print_table(stdout, report);
+    for (int i = 0; i < lab->kernel_count && status == 0 && report->trace; ++i) {
+        struct message reason = {""};
+        if (options_choose(o, &lab->kernels[i]) &&
+            !trace_possible(&lab->kernels[i], report->shape.head_dim, &reason))
+            printf("%s is not traced: %s.\n", lab->kernels[i].name, reason.text);
+    }
     return status;
 }
 
@@ -110,7 +117,12 @@ static int run_all(int argc, char **argv, const struct lab *lab, const struct op
         fail(&why, "%s of --json cannot be written: %s.", o->json, strerror(errno));
         return usage_error(&why);
     }
-    struct report report = {.lab = lab, .options = o, .device = device};
+    struct trace_file trace;
+    if (o->trace && trace_file_open(&trace, o->trace, lab->kernel_count, &why) != 0) {
+        if (json) fclose(json);
+        return usage_error(&why);
+    }
+    struct report report = {.lab = lab, .options = o, .device = device, .trace = o->trace ? &trace : NULL};
     report.results = calloc((size_t)lab->kernel_count * MAX_SWEEP, sizeof *report.results);
     report.profiles = calloc((size_t)lab->kernel_count, sizeof *report.profiles);
     int code = LAB_OK;
@@ -122,6 +134,7 @@ static int run_all(int argc, char **argv, const struct lab *lab, const struct op
         code = usage_error(&why);
     else
         code = exit_code(&report);
+    if (o->trace && trace_file_close(&trace, &report, &why) != 0) code = usage_error(&why);
     if (json) {
         int good = !report.results || !report.profiles || report_write_json(json, &report) == 0;
         if (fclose(json) != 0 || !good) {

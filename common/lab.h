@@ -38,6 +38,8 @@ struct support {
     enum quantised quantised;
 };
 
+struct trace_names;  // trace.h
+
 struct kernel {
     const char *name;  // for --kernel
     const char *adds;  // what it adds to the kernel before it, in a few words
@@ -55,6 +57,10 @@ struct kernel {
     // same way: it makes o and lse, and may leave more for launch in the workspace. Only launch is timed; it
     // is enqueued again and again after one forward pass, and has to find what it needs each time.
     void (*forward)(struct attention a);
+    // For --trace: the same as launch, but its kernels also mark their phases in a.trace (trace.h), and what
+    // the marks' numbers stand for. Null pointers: this kernel cannot be traced.
+    void (*launch_traced)(struct attention a);
+    const struct trace_names *trace_names;
 };
 
 #define LARGEST_SCORES ((int64_t)1 << 57)

@@ -16,26 +16,34 @@
 #include "ptx.h"
 
 // Calls the one of KERNEL_OF<T, D>(a) that fits a.dtype and a.head_dim: T is half or __nv_bfloat16, D 64 or
-// 128; what is missing to D is for the kernel to fill with 0. Nothing to do without queries; a backward pass
-// has dK and dV of keys that nobody sees to set to 0, and finds out itself what has no blocks. With
-// LAB16_HALF_ONLY, as the wrong kernels of tests/wrong are compiled, half is all there is: they need no
-// other.
+// 128, with LAB16_LAUNCH_WIDE 256 as well; what is missing to D is for the kernel to fill with 0. Nothing to
+// do without queries; a backward pass has dK and dV of keys that nobody sees to set to 0, and finds out
+// itself what has no blocks. With LAB16_HALF_ONLY, as the wrong kernels of tests/wrong are compiled, half is
+// all there is: they need no other.
+typedef void lab16_launcher(struct attention a);
+struct lab16_launchers {
+    lab16_launcher *dim_64, *dim_128, *dim_256;
+};
+#define LAB16_OF(KERNEL_OF, T)                                                                               \
+    { KERNEL_OF<T, 64>, KERNEL_OF<T, 128>, nullptr }
+#define LAB16_WIDE_OF(KERNEL_OF, T)                                                                          \
+    { KERNEL_OF<T, 64>, KERNEL_OF<T, 128>, KERNEL_OF<T, 256> }
 #ifdef LAB16_HALF_ONLY
-#define LAB16_LAUNCH(a, KERNEL_OF)                                                                           \
-    lab16_launch(a, KERNEL_OF<half, 64>, KERNEL_OF<half, 128>, nullptr, nullptr)
+#define LAB16_LAUNCH(a, KERNEL_OF) lab16_launch(a, LAB16_OF(KERNEL_OF, half), {})
+#define LAB16_LAUNCH_WIDE(a, KERNEL_OF) lab16_launch(a, LAB16_WIDE_OF(KERNEL_OF, half), {})
 #else
 #define LAB16_LAUNCH(a, KERNEL_OF)                                                                           \
-    lab16_launch(a, KERNEL_OF<half, 64>, KERNEL_OF<half, 128>, KERNEL_OF<__nv_bfloat16, 64>,                 \
-                 KERNEL_OF<__nv_bfloat16, 128>)
+    lab16_launch(a, LAB16_OF(KERNEL_OF, half), LAB16_OF(KERNEL_OF, __nv_bfloat16))
+#define LAB16_LAUNCH_WIDE(a, KERNEL_OF)                                                                      \
+    lab16_launch(a, LAB16_WIDE_OF(KERNEL_OF, half), LAB16_WIDE_OF(KERNEL_OF, __nv_bfloat16))
 #endif
-typedef void lab16_launcher(struct attention a);
-static inline void lab16_launch(struct attention a, lab16_launcher *half_64, lab16_launcher *half_128,
-                                lab16_launcher *bf16_64, lab16_launcher *bf16_128) {
+static inline void lab16_launch(struct attention a, struct lab16_launchers of_half,
+                                struct lab16_launchers of_bf16) {
     if (query_count(&a) == 0 && (!a.dk.data || key_count(&a) == 0)) return;
-    bool is_half = a.dtype == DTYPE_FP16;
-    lab16_launcher *launcher =
-        a.head_dim <= 64 ? (is_half ? half_64 : bf16_64) : (is_half ? half_128 : bf16_128);
-    CUDA_CHECK(launcher && (is_half || a.dtype == DTYPE_BF16) ? cudaSuccess : cudaErrorNotSupported);
+    struct lab16_launchers of = a.dtype == DTYPE_FP16 ? of_half : of_bf16;
+    lab16_launcher *launcher = a.head_dim <= 64 ? of.dim_64 : a.head_dim <= 128 ? of.dim_128 : of.dim_256;
+    bool is_16_bit = a.dtype == DTYPE_FP16 || a.dtype == DTYPE_BF16;
+    CUDA_CHECK(launcher && is_16_bit ? cudaSuccess : cudaErrorNotSupported);
     launcher(a);
     CUDA_CHECK(cudaGetLastError());
 }
@@ -54,15 +62,15 @@ template <class T> static __device__ __forceinline__ float2 unpack2(uint32_t pac
 // right all the same: a masked score is chosen away, not multiplied away. Slow, and needed only where V has
 // such numbers.
 //   q [head_dim]; k, v: key 0 of their sequence and head, rows `stride` apart; o [head_dim]; visible: the
-//   keys
-template <class T>
+//   keys; PAIRS: of columns that a lane has, 64 columns each
+template <class T, int PAIRS = 2>
 static __device__ void recompute_row(const T *q, const T *k, int64_t k_stride, const T *v, int64_t v_stride,
                                      T *o, int head_dim, struct span visible, float scale, float m,
                                      float inverse_l) {
     constexpr unsigned ALL = 0xffffffffu;
     constexpr int LANES = 32;
     int lane = threadIdx.x % LANES;
-    float2 sum_reg[2] = {};  // of the pairs of columns `lane` and lane + 32
+    float2 sum_reg[PAIRS] = {};  // of the pairs of columns lane, lane + 32, ...
     for (int first = visible.first; first < visible.end; first += LANES) {
         int key = first + lane;
         float p = 0.0f;  // of the lane's own key
@@ -75,7 +83,7 @@ static __device__ void recompute_row(const T *q, const T *k, int64_t k_stride, c
         for (int n = 0; n < LANES && first + n < visible.end; n++) {
             float p_n = __shfl_sync(ALL, p, n);
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
+            for (int e = 0; e < PAIRS; e++) {
                 int c = 2 * (lane + e * LANES);
                 if (c >= head_dim) continue;
                 float2 x = unpack2<T>(*(const uint32_t *)(v + (first + n) * v_stride + c));
@@ -85,7 +93,7 @@ static __device__ void recompute_row(const T *q, const T *k, int64_t k_stride, c
         }
     }
 #pragma unroll
-    for (int e = 0; e < 2; e++)
+    for (int e = 0; e < PAIRS; e++)
         if (2 * (lane + e * LANES) < head_dim)
             ((uint32_t *)o)[lane + e * LANES] = pack2<T>(sum_reg[e].x, sum_reg[e].y);
 }

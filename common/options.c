@@ -5,6 +5,7 @@
 
 #include "option_values.h"
 #include "suggest.h"
+#include "trace_file.h"
 
 // ---------------------------------------------------------------- the table of options
 
@@ -38,6 +39,7 @@ enum option {
     OPTION_SWEEP,
     OPTION_TRAIN,
     OPTION_SCHEDULE,
+    OPTION_TRACE,
     OPTION_JSON,
     OPTION_LIST,
     OPTION_HELP,
@@ -102,6 +104,9 @@ static const struct {
     [OPTION_SCHEDULE] = {"schedule", "S",
                          "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed; "
                          "--sanitize then looks at this one alone"},
+    [OPTION_TRACE] = {"trace", "FILE",
+                      "launch the kernels that are right once more and write a timeline of their warps, for "
+                      "chrome://tracing, ui.perfetto.dev or bench/timeline.py"},
     [OPTION_JSON] = {"json", "FILE", "write the results there, too"},
     [OPTION_LIST] = {"list", NULL, "print the kernels, what each adds and what it supports"},
     [OPTION_HELP] = {"help", NULL, "print this"},
@@ -193,6 +198,8 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
     case OPTION_SCHEDULE:
         o->schedule_given = 1;
         return parse_u64(name, value, &o->schedule, why);
+    case OPTION_TRACE:
+        return parse_path(name, value, &o->trace, why);
     case OPTION_JSON:
         return parse_path(name, value, &o->json, why);
     case OPTION_LIST:
@@ -263,22 +270,48 @@ static int has_backward(const struct lab *lab, const struct options *o) {
     return backward;
 }
 
+// The first of these options that was given, null if none was.
+static const char *first_given(const enum option *options, size_t count, const unsigned seen[OPTION_COUNT]) {
+    for (size_t i = 0; i < count; ++i)
+        if (seen[options[i]]) return table[options[i]].name;
+    return NULL;
+}
+
 static int settle_train(const struct lab *lab, struct options *o, const unsigned seen[OPTION_COUNT],
                         struct message *why) {
     static const enum option own[] = {OPTION_BATCH,     OPTION_SEQLEN_Q,  OPTION_SEQLEN_K, OPTION_SEQLENS,
                                       OPTION_SEQLENS_Q, OPTION_SEQLENS_K, OPTION_INPUTS,   OPTION_LOAD,
                                       OPTION_SAVE,      OPTION_REPEAT,    OPTION_BENCH,    OPTION_PROFILE,
-                                      OPTION_SANITIZE,  OPTION_SWEEP,     OPTION_JSON};
-    for (size_t i = 0; i < sizeof own / sizeof *own; ++i)
-        if (seen[own[i]])
-            return fail(why, "--train has a layer, inputs and a table of its own; leave out --%s.",
-                        table[own[i]].name);
+                                      OPTION_SANITIZE,  OPTION_SWEEP,     OPTION_TRACE,    OPTION_JSON};
+    const char *other = first_given(own, sizeof own / sizeof *own, seen);
+    if (other) return fail(why, "--train has a layer, inputs and a table of its own; leave out --%s.", other);
     if (o->seqlen_q == 0) return fail(why, "--train needs tokens to learn from; --seqlen is 0.");
     if (!o->backward)
         return fail(why, "--train needs gradients, which %s %s not compute (but lab06_backward does).",
                     o->kernel_count > 0 ? "the kernels of --kernel" : lab->name,
                     o->kernel_count > 0 ? "do" : "does");
     return 0;
+}
+
+static int settle_trace(const struct lab *lab, const struct options *o, const unsigned seen[OPTION_COUNT],
+                        struct message *why) {
+    static const enum option other_runs[] = {OPTION_SWEEP, OPTION_PROFILE, OPTION_SANITIZE};
+    const char *other = first_given(other_runs, sizeof other_runs / sizeof *other_runs, seen);
+    if (other) return fail(why, "--trace and --%s are two runs; give one of them.", other);
+    if (o->json && strcmp(o->trace, o->json) == 0)
+        return fail(why, "--trace and --json would write the same file; give two.");
+    int can = 0, can_at_dim = 0;
+    for (int i = 0; i < lab->kernel_count; ++i) {
+        if (!options_choose(o, &lab->kernels[i])) continue;
+        can |= trace_possible(&lab->kernels[i], 1, why);
+        can_at_dim |= trace_possible(&lab->kernels[i], o->load ? 1 : o->head_dim, why);
+    }
+    const struct message reason = *why;
+    if (can_at_dim) return 0;
+    if (can) return fail(why, "--trace has no kernel at --dim %d: %.300s.", o->head_dim, reason.text);
+    return fail(
+        why, "--trace needs kernels that mark their phases, and %s %s none (but lab07_fa3_hopper has).",
+        o->kernel_count > 0 ? "among those of --kernel" : lab->name, o->kernel_count > 0 ? "is" : "has");
 }
 
 // What the options say together.
@@ -320,7 +353,8 @@ static int settle(const struct lab *lab, struct options *o, const unsigned seen[
                     o->kv_heads);
     if (!(o->given & GIVEN_SCALE)) o->scale = (float)(1 / sqrt(o->head_dim));
     o->backward = has_backward(lab, o);
-    return o->train ? settle_train(lab, o, seen, why) : 0;
+    if (o->train) return settle_train(lab, o, seen, why);
+    return o->trace ? settle_trace(lab, o, seen, why) : 0;
 }
 
 int options_parse(int argc, char **argv, const struct lab *lab, const struct shape *shape, struct options *o,
@@ -418,6 +452,7 @@ void options_print_list(FILE *out, const struct lab *lab) {
                 kernel->workspace ? "; needs workspace" : "",
                 kernel->support.gpu_only ? "; gpu backend only" : "");
         if (kernel->support.score_max > 0) fprintf(out, "; scores up to %g", kernel->support.score_max);
+        if (kernel->launch_traced) fputs("; --trace", out);
         if (kernel->forward) fputs("; backward pass", out);
         if (kernel->support.unordered_dq) fputs(", dQ summed in any order", out);
         fputc('\n', out);

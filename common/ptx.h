@@ -13,6 +13,7 @@
 #include "ptx/flag.h"     // numbers in global memory that blocks wait for
 #include "ptx/math.h"     // exp2, conversions two and four at a time
 #include "ptx/matrix.h"   // ldmatrix, stmatrix, mma.sync
+#include "ptx/time.h"     // clocks, the number of the multiprocessor
 #include "ptx/wgmma.h"    // products of a whole warpgroup from shared memory
 
 #endif

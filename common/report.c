@@ -382,17 +382,12 @@ static void json_result(FILE *out, const struct report *report, const struct res
     fputc('}', out);
 }
 
-int report_write_json(FILE *out, const struct report *report) {
+void report_write_shape(FILE *out, const struct report *report) {
     const struct attention *a = &report->shape;
     const struct options *o = report->options;
     char layout[32];
     layout_text(o, layout);
-    fputs("{\n\"lab\": ", out);
-    json_string(out, report->lab->name);
-    fprintf(out, ",\n\"backend\": \"%s\",\n\"device\": ", ON_CPU ? "cpu" : "gpu");
-    json_string(out, report->device->name);
-    fprintf(out, ",\n\"shape\": {\"batch\": %d, \"heads\": %d, \"kv_heads\": %d", a->batch, a->heads,
-            a->kv_heads);
+    fprintf(out, "{\"batch\": %d, \"heads\": %d, \"kv_heads\": %d", a->batch, a->heads, a->kv_heads);
     if (!o->sweep) fprintf(out, ", \"seqlen_q\": %d, \"seqlen_k\": %d", a->seqlen_q, a->seqlen_k);
     fprintf(out, ", \"head_dim\": %d, \"causal\": %s", a->head_dim, a->causal ? "true" : "false");
     if (a->window) fprintf(out, ", \"window\": [%d, %d]", a->window_left, a->window_right);
@@ -407,7 +402,18 @@ int report_write_json(FILE *out, const struct report *report) {
     json_text(out, "layout", layout);
     if (a->pad) fprintf(out, ", \"pad\": %d", a->pad);
     json_number(out, "scale", a->scale);
-    fputs("},\n", out);
+    fputc('}', out);
+}
+
+int report_write_json(FILE *out, const struct report *report) {
+    const struct options *o = report->options;
+    fputs("{\n\"lab\": ", out);
+    json_string(out, report->lab->name);
+    fprintf(out, ",\n\"backend\": \"%s\",\n\"device\": ", ON_CPU ? "cpu" : "gpu");
+    json_string(out, report->device->name);
+    fputs(",\n\"shape\": ", out);
+    report_write_shape(out, report);
+    fputs(",\n", out);
     if (o->load) {
         fputs("\"load\": ", out);
         json_string(out, o->load);

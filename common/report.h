@@ -11,6 +11,8 @@
 #include "profile.h"
 #include "timer.h"
 
+struct trace_file;  // trace_file.h
+
 // What became of one kernel (in a sweep: at one length).
 struct result {
     const char *kernel, *adds;
@@ -42,6 +44,7 @@ struct report {
     int count;
     struct profile *profiles;  // of the kernels that were profiled (--profile)
     int profile_count;
+    struct trace_file *trace;  // where traced launches go (--trace); null: nowhere
 };
 
 // The device's peak for that kernel; 0: not known.
@@ -65,6 +68,9 @@ void report_print_table(FILE *out, const struct report *report);
 
 // The table of --sweep: N, kernel, memory, time, "does not fit".
 void report_print_sweep(FILE *out, const struct report *report);
+
+// The shape alone, as a JSON object.
+void report_write_shape(FILE *out, const struct report *report);
 
 // The same as JSON: an object with the configuration and "kernels", one kernel's object on each line;
 // with --profile, what profile.h writes besides. Numbers that JSON has no word for (NaN, infinity) are null.

@@ -89,10 +89,12 @@ int tensor_map_try(CUtensorMap *map, const char *name, const struct tensor *t, e
     } outer[3] = {{"rows", seqlen, t->stride_row},
                   {"heads", heads, t->stride_head},
                   {"batches", batch, t->stride_batch}};
+    const int is_empty = seqlen == 0 || heads == 0 || batch == 0;
     cuuint64_t dim[4] = {(cuuint64_t)head_dim}, stride[3];
     for (int i = 0; i < 3; ++i) {
-        dim[i + 1] = outer[i].size > 1 ? (cuuint64_t)outer[i].size : 1;  // 0 is no size that a map can have
-        if (outer[i].size <= 1) {
+        const int size = is_empty ? 1 : outer[i].size;  // 0 is no size that a map can have
+        dim[i + 1] = (cuuint64_t)size;
+        if (size == 1) {
             // Nobody steps along this dimension, so its stride means nothing, but the driver looks at it.
             stride[i] = (cuuint64_t)(head_dim * (int64_t)element + CHUNK - 1) / CHUNK * CHUNK;
             continue;

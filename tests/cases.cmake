@@ -50,6 +50,15 @@ lab_case(tiles_3_rising PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --
 lab_case(tiles_3_falling PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 --inputs falling)
 lab_case(tiles_2_empty_rows_causal --seqlen-q 130 --seqlen-k 115 --dim 128 --heads 1 --causal)  # rows 0 ... 14 see no key
 
+# The tiles of FlashAttention-3 (lab 07): 192 queries at dim 64, 128 at 128 and 256; 128 keys, 80 at dim 256.
+lab_case(tiles_q193_k385 --seqlen-q 193 --seqlen-k 385 --heads 1)
+lab_case(tiles_q200_k330_causal --seqlen-q 200 --seqlen-k 330 --heads 1 --causal)  # 64 queries of 192 see no key of the last tile
+lab_case(tiles_q129_k257_dim128 PROBE --seqlen-q 129 --seqlen-k 257 --dim 128 --heads 1)
+lab_case(tiles_q140_k260_dim128_causal PROBE --seqlen-q 140 --seqlen-k 260 --dim 128 --heads 1 --causal)
+lab_case(tiles_empty_rows_dim128_causal --seqlen-q 270 --seqlen-k 129 --dim 128 --heads 2 --kv-heads 1 --causal)
+lab_case(tiles_q129_k161_dim256 --seqlen-q 129 --seqlen-k 161 --dim 256 --heads 1)
+lab_case(tiles_q70_k170_dim256_causal PROBE --seqlen-q 70 --seqlen-k 170 --dim 256 --heads 1 --causal)
+
 # Rings of stages (lab 07): more tiles of 128 keys than there are stages. And, for kernels whose blocks take one tile of queries after
 # another, more of these than there are multiprocessors.
 lab_case(tiles_6 PROBE --seqlen-q 5 --seqlen-k 700 --heads 1 --dim 16)
@@ -124,6 +133,8 @@ lab_case(ln3_dim128 --seqlen 65 --inputs ln3 --dim 128 --heads 1)
 lab_case(rising PROBE --seqlen-q 20 --seqlen-k 130 --inputs rising --dim 32 --heads 1)  # the maximum moves at every key
 lab_case(rising_causal --seqlen 130 --causal --inputs rising --dim 32 --heads 1)
 lab_case(steep PROBE --seqlen-q 4 --seqlen-k 200 --inputs steep --dim 16 --heads 1)  # 2 a key: overflow, if the maximum does not follow
+lab_case(steep_falling PROBE --seqlen-q 20 --seqlen-k 300 --inputs steep --dim 16 --heads 1 --scale -0.25)  # the largest come first: a reference from the end overflows fp32
+lab_case(falling_far PROBE --seqlen-q 20 --seqlen-k 300 --inputs falling --dim 32 --heads 1)  # ... and here fp16
 lab_case(falling --seqlen 130 --inputs falling --dim 32 --heads 1)
 lab_case(low PROBE --seqlen 30 --inputs low --dim 32 --heads 1)  # every score near -200: a maximum that starts at 0
 lab_case(huge PROBE --seqlen 30 --inputs huge --dim 32 --heads 1)  # scores far beyond where exp overflows

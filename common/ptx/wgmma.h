@@ -125,6 +125,13 @@ template <int N> PTX_FN void wgmma_pin(float (&d)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// The same for A's registers: they keep what they hold until here, where a wait has come after their product.
+template <int N> PTX_FN void wgmma_pin(uint32_t (&a)[N][4]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
+}
+
 // The registers of d as the instruction names them, and as operands of asm: by their number, N / 2.
 #define WGMMA_R4 "%0, %1, %2, %3"
 #define WGMMA_R8 WGMMA_R4 ", %4, %5, %6, %7"
@@ -225,6 +232,7 @@ PTX_FN void wgmma_fence(SIMT_HERE) { simt::wgmma_fence(file, line); }
 PTX_FN void wgmma_commit(SIMT_HERE) { simt::wgmma_commit(file, line); }
 template <int pending> PTX_FN void wgmma_wait(SIMT_HERE) { simt::wgmma_wait(pending, file, line); }
 template <int N> PTX_FN void wgmma_pin(float (&)[N]) {}
+template <int N> PTX_FN void wgmma_pin(uint32_t (&)[N][4]) {}
 
 #endif
 

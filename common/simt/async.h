@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "races.h"
+#include "thread_time.h"
 
 namespace simt {
 
@@ -43,6 +44,7 @@ struct AsyncCopy {
     std::vector<CopyRun> runs;
     int engine = 0;  // in races.h
     uint32_t clock = 0;
+    Steps end = 0;
 };
 
 using CopyGroup = std::vector<std::shared_ptr<AsyncCopy>>;
@@ -57,8 +59,9 @@ struct Mbarrier {
     uint32_t count = 0, pending = 0;  // arrivals that a phase takes, and that are still to come
     int64_t transfer = 0;             // bytes announced less bytes landed
     uint32_t phase = 0;
-    uintptr_t place = 0;  // of its init
-    int thread = 0;       // that did it
+    Steps time = 0, done_time = 0;  // of the last to come so far in this phase; of the phase before
+    uintptr_t place = 0;            // of its init
+    int thread = 0;                 // that did it
     Moment made;
     uint32_t fence_time = 0;
     std::vector<int> waiters;          // threads that wait for the phase
@@ -72,6 +75,7 @@ struct Mbarrier {
         bool arrives;
         uintptr_t place;
         std::shared_ptr<std::vector<uint32_t>> seen;  // by the thread that arrives (races.h)
+        Steps time;
     };
     std::deque<Event> events;
 };

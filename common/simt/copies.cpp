@@ -137,6 +137,9 @@ void check_async_reads(Worker &worker, uintptr_t place, size_t offset, size_t by
 // Checks a copy, poisons what it will write, and remembers what it will read.
 static void begin(Worker &worker, AsyncCopy &copy) {
     worker.async.used = true;
+    size_t bytes = 0;
+    for (const CopyRun &run : copy.runs) bytes += run.bytes;
+    copy.end = copy_end(worker, bytes);
     bool load = copy.kind == CopyKind::load;
     for (const CopyRun &run : copy.runs) {
         check_shared(worker, copy.what, copy.place, run.shared, run.bytes, 1, load);
@@ -261,7 +264,10 @@ static void commit(CopyGroups &groups) {
 static void land_groups(Worker &worker, CopyGroups &groups, int pending, bool forget) {
     size_t count = groups.committed.size(), keep = std::min(size_t(pending), count);
     for (size_t i = 0; i < count - keep; i++)
-        for (const auto &copy : groups.committed[i]) land(worker, *copy);
+        for (const auto &copy : groups.committed[i]) {
+            land(worker, *copy);
+            wait_until(worker, *worker.current, copy->end);
+        }
     if (forget)
         groups.committed.erase(groups.committed.begin(), groups.committed.begin() + long(count - keep));
 }
@@ -317,7 +323,7 @@ static void begin_load(Worker &worker, const std::shared_ptr<AsyncCopy> &copy, u
     begin(worker, *copy);
     count_bulk(worker, *copy);
     for (const CopyRun &run : copy->runs) worker.counters.tma_read_bytes += run.valid;
-    it.events.push_back({{copy}, copy->thread, false, copy->place, nullptr});
+    it.events.push_back({{copy}, copy->thread, false, copy->place, nullptr, copy->end});
 }
 
 static void begin_store(Worker &worker, const std::shared_ptr<AsyncCopy> &copy) {

@@ -21,10 +21,12 @@ class BlockCounters {
   public:
     BlockCounters();
     void count(uintptr_t pc) {
+        steps++;
         size_t at = pc - first;
         if (at < size && counts[at]++ == 0) seen.push_back(at);
     }
     std::vector<BlockCount> take();  // the figures since the last call
+    unsigned long long steps = 0;    // calls of count so far: what the time of a trace goes by
 
   private:
     struct Free {
@@ -36,7 +38,7 @@ class BlockCounters {
     std::vector<size_t> seen;  // whose count is not 0
 };
 
-// Where this OS thread counts; null if it does not: no profile is wanted, or host code runs.
+// Where this OS thread counts; null if it does not: neither profile nor trace is wanted, or host code runs.
 extern __thread BlockCounters *block_counters;
 
 // What all threads together computed.

@@ -18,6 +18,7 @@
 #include "flops.h"
 #include "include/cuda_runtime.h"
 #include "races.h"
+#include "thread_time.h"
 #include "traffic.h"
 
 namespace simt {
@@ -63,6 +64,7 @@ struct Fiber {
     std::vector<BusyRegisters> registers;  // operands of wgmma
     unsigned polls = 0;                    // of an mbarrier, in vain
     bool wgmma_fenced = false;             // wgmma.fence after the last change of such registers
+    Steps time = 0;                        // without what it has done since settle_time
 };
 
 struct Warp {
@@ -76,6 +78,7 @@ struct Barrier {
     int expected =
         0;  // threads it takes; 0: none came yet, -1: all threads of the block that have not exited
     std::vector<int> waiters;
+    Steps time = 0;              // of the last that came so far
     std::vector<uint32_t> seen;  // what those that came had seen of each other's accesses (races.h)
 };
 
@@ -125,7 +128,7 @@ struct LaunchState {
     std::atomic<unsigned long long> next_block{0};
     std::atomic<bool> stopped{false};
     uint64_t schedule = 0;
-    bool profiling = false, sanitizing = false;
+    bool profiling = false, sanitizing = false, tracing = false;
     struct simt_launch_stats stats = {};
 };
 
@@ -169,7 +172,9 @@ struct Worker {
     Counters counters;
     bool profiling = false;  // accesses go to traffic as well
     Traffic traffic;
-    BlockCounters blocks_run;               // of the kernel's code
+    BlockCounters blocks_run;              // of the kernel's code
+    unsigned long long steps_settled = 0;  // of blocks_run.steps, these are in somebody's time
+    Engines engines;
     std::atomic<uintptr_t> last_access{0};  // where in the code; for the note that a launch takes long
     bool sanitizing = false;                // accesses go to races as well
     SharedRaces races;

@@ -72,6 +72,8 @@ static void try_phase(Worker &worker, uint32_t bar, Mbarrier &it, uintptr_t plac
                 late.thread, short_path(late.wait.file).c_str(), late.wait.line));
     }
     it.phase++;
+    it.done_time = std::max(it.done_time, it.time);
+    it.time = 0;
     it.pending = it.count;
     if (worker.sanitizing)
         worker.races.add_seen(it.seen, it.done);  // a later phase tells of the earlier ones
@@ -118,13 +120,14 @@ void mbarrier_inval(uint32_t bar, const char *file, int line) {
 }
 
 // `seen`: by the thread when it arrived, if that was earlier.
-static void arrive(Worker &worker, uint32_t bar, Mbarrier &it, int thread, uintptr_t place,
+static void arrive(Worker &worker, uint32_t bar, Mbarrier &it, int thread, uintptr_t place, Steps time,
                    const std::vector<uint32_t> *seen = nullptr) {
     if (it.pending == 0)
         misuse(worker, "arrive", bar, place,
                "all arrivals of this phase have come, and only bytes are missing: one arrival too many, or "
                "one for the next phase that did not wait for the end of this one");
     it.pending--;
+    it.time = std::max(it.time, time);
     if (worker.sanitizing && seen)
         worker.races.add_seen(it.seen, *seen);
     else if (worker.sanitizing)
@@ -136,7 +139,7 @@ void mbarrier_arrive(uint32_t bar, const char *file, int line) {
     Worker &worker = *current_worker;
     uintptr_t place = place_of(file, line);
     Mbarrier &it = use_mbarrier(worker, "arrive", bar, place);
-    arrive(worker, bar, it, worker.current->thread, place);
+    arrive(worker, bar, it, worker.current->thread, place, time_now(worker));
 }
 
 void mbarrier_expect_tx(uint32_t bar, uint32_t bytes, const char *file, int line) {
@@ -159,6 +162,7 @@ static void check_parity(Worker &worker, const char *what, uint32_t bar, uint32_
 }
 
 static void come_back(Worker &worker, const Mbarrier &it) {
+    wait_until(worker, *worker.current, it.done_time);
     if (worker.sanitizing) worker.races.learn_from(it.done, worker.current->thread);
 }
 
@@ -212,7 +216,7 @@ void cp_async_mbarrier_arrive(uint32_t bar, const char *file, int line) {
     uintptr_t place = place_of(file, line);
     Mbarrier &it = use_mbarrier(worker, "cp.async arrive", bar, place);
     const CopyGroups &groups = worker.async.cp_async[size_t(thread)];
-    Mbarrier::Event event{{}, thread, true, place, nullptr};
+    Mbarrier::Event event{{}, thread, true, place, nullptr, time_now(worker)};
     for (const CopyGroup &group : groups.committed)
         event.copies.insert(event.copies.end(), group.begin(), group.end());
     event.copies.insert(event.copies.end(), groups.open.begin(), groups.open.end());
@@ -231,6 +235,7 @@ static void happen(Worker &worker, uint32_t bar, Mbarrier &it, size_t number) {
     it.events.erase(it.events.begin() + long(number));
     for (const auto &copy : event.copies) {
         size_t bytes = land(worker, *copy);
+        event.time = std::max(event.time, copy->end);
         if (event.arrives) continue;
         it.transfer -= int64_t(bytes);
         if (it.transfer < -most_bytes)
@@ -239,9 +244,9 @@ static void happen(Worker &worker, uint32_t bar, Mbarrier &it, size_t number) {
         if (worker.sanitizing) worker.races.add_engine_to(it.seen, copy->engine, copy->clock);
     }
     if (event.arrives)
-        arrive(worker, bar, it, event.thread, event.place, event.seen.get());
+        arrive(worker, bar, it, event.thread, event.place, event.time, event.seen.get());
     else
-        try_phase(worker, bar, it, event.place);
+        it.time = std::max(it.time, event.time), try_phase(worker, bar, it, event.place);
 }
 
 bool land_a_copy(Worker &worker, int64_t only) {

@@ -25,7 +25,7 @@ namespace simt {
 namespace {
 
 uint64_t schedule = 0;
-bool profiling = false, sanitizing = false;
+bool profiling = false, sanitizing = false, tracing = false;
 int races_found = 0;
 std::map<const void *, size_t> optin_shared;  // kernel -> what cudaFuncSetAttribute allowed
 std::mutex launch_mutex;                      // one grid at a time, as in one stream
@@ -69,7 +69,7 @@ void take_blocks(Worker &worker, LaunchState &launch) {
     worker.entered = false;  // also if no block is left for this worker
     worker.profiling = launch.profiling;
     worker.sanitizing = launch.sanitizing;
-    block_counters = launch.profiling ? &worker.blocks_run : nullptr;
+    block_counters = launch.profiling || launch.tracing ? &worker.blocks_run : nullptr;
     for (unsigned long long i; !launch.stopped && (i = launch.next_block++) < launch.blocks;)
         run_block(worker, launch, nth_block(launch, i));
     block_counters = nullptr;  // what runs next is the host's
@@ -325,6 +325,7 @@ void launch(const Launch &what) {
     state.schedule = schedule;
     state.profiling = profiling;
     state.sanitizing = sanitizing;
+    state.tracing = tracing;
     if (sanitizing) global_races_begin_launch();
     state.stats.kernel = "?";
     state.stats.kernel_file = what.file;
@@ -366,6 +367,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 
 void simt_set_schedule(uint64_t seed) { schedule = seed; }
 void simt_set_profiling(int on) { profiling = on != 0; }
+void simt_set_tracing(int on) { tracing = on != 0; }
 
 void simt_set_sanitizing(int on) { sanitizing = on != 0; }
 

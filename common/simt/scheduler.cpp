@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -61,6 +62,7 @@ static int take_next(Worker &worker) {
 
 static void switch_to(Worker &worker, int thread) {
     Fiber *from = worker.current;
+    settle_time(worker);
     worker.current = &worker.fibers[thread];
     worker.counters.switches++;
     simt_switch(&from->stack_pointer, worker.current->stack_pointer);
@@ -133,11 +135,13 @@ static void try_barrier(Worker &worker, int id) {
         if (worker.profiling && worker.fibers[size_t(thread)].lane == 0)
             worker.traffic.warp_met(worker.fibers[size_t(thread)].warp);
         warps |= 1u << worker.fibers[size_t(thread)].warp;
+        wait_until(worker, worker.fibers[size_t(thread)], barrier.time);
         make_ready(worker, thread);
     }
     worker.counters.barriers += unsigned(__builtin_popcount(warps));
     barrier.waiters.clear();
     barrier.arrived = barrier.expected = 0;
+    barrier.time = 0;
 }
 
 static void check_named_barrier(Worker &worker, int id, int threads, const char *file, int line) {
@@ -164,6 +168,7 @@ static void wait_at_barrier(Worker &worker, int id, const WaitPoint &where) {
     if (worker.sanitizing && barrier.expected > 0) worker.races.add_to(barrier.seen, me.thread);
     barrier.waiters.push_back(me.thread);
     barrier.arrived++;
+    barrier.time = std::max(barrier.time, time_now(worker));
     me.blocked = true;
     try_barrier(worker, id);
     wait_for_others(worker);
@@ -210,6 +215,7 @@ void named_barrier_arrive(int id, int threads, const char *file, int line) {
     check_named_barrier(worker, id, threads, file, line);
     if (worker.sanitizing) worker.races.add_to(worker.barriers[id].seen, worker.current->thread);
     worker.barriers[id].arrived++;
+    worker.barriers[id].time = std::max(worker.barriers[id].time, time_now(worker));
     try_barrier(worker, id);
 }
 
@@ -226,6 +232,13 @@ static void order_warp(Worker &worker, const Warp &warp, int number, unsigned ma
 
 // The lanes of `mask` that a collective waits for: those that exist and have not returned.
 static unsigned needed_lanes(const Warp &warp, unsigned mask) { return mask & warp.lanes & ~warp.exited; }
+
+// These lanes meet: all go on at the time of the last.
+static void meet(Worker &worker, Fiber *lanes, unsigned mask) {
+    Steps last = time_now(worker);
+    for (unsigned rest = mask; rest; rest &= rest - 1) last = std::max(last, lanes[__builtin_ctz(rest)].time);
+    for (unsigned rest = mask; rest; rest &= rest - 1) wait_until(worker, lanes[__builtin_ctz(rest)], last);
+}
 
 void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *argument, const char *file,
                      int line) {
@@ -257,6 +270,7 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
                         other.wait.line));
             arguments[other.lane] = other.collective_argument;
         }
+        meet(worker, lanes, needed);
         if (run) run(arguments, needed);
         if (!run && worker.sanitizing) order_warp(worker, warp, me.warp, mask);
         if (worker.profiling && needed == (warp.lanes & ~warp.exited)) worker.traffic.warp_met(me.warp);
@@ -281,6 +295,7 @@ static void lane_exited(Worker &worker, Fiber &fiber) {
         unsigned needed = needed_lanes(warp, first.collective_mask);
         if ((warp.arrived & needed) != needed || strcmp(first.wait.what, "__syncwarp")) continue;
         if (worker.sanitizing) order_warp(worker, warp, fiber.warp, first.collective_mask);
+        meet(worker, lanes, needed);
         warp.arrived &= ~needed;
         waiting &= ~needed | (1u << first.lane);
         for (unsigned rest = needed; rest; rest &= rest - 1)
@@ -302,6 +317,7 @@ static void fiber_main() {
     worker.launch->what->body(worker.launch->what->closure);
     me.done = true;
     worker.live--;
+    worker.barriers[0].time = std::max(worker.barriers[0].time, time_now(worker));
     lane_exited(worker, me);
     for (int id = 0; id < named_barriers; id++) try_barrier(worker, id);
     int next = take_next(worker);
@@ -318,6 +334,8 @@ uint3 thread_in_block() noexcept { return thread_index().threadIdx; }
 uint3 block_in_grid() noexcept { return thread_index().blockIdx; }
 dim3 block_size() noexcept { return thread_index().blockDim; }
 dim3 grid_size() noexcept { return thread_index().gridDim; }
+
+unsigned multiprocessor() { return current_worker ? unsigned(current_worker->block % multiprocessors) : 0; }
 
 void kernel_entry(const char *name, const char *file, int line, int max_threads, int, int) {
     Worker &worker = *current_worker;
@@ -403,11 +421,14 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
     worker.block = block;
     worker.threads = worker.live = launch.threads;
     worker.entered = false;
+    worker.engines = Engines();
+    worker.steps_settled = worker.blocks_run.steps;
     worker.fault = Fault();
     worker.ready_head = worker.ready_tail = 0;
     worker.random = launch.schedule > 1 ? launch.schedule * 0x9e3779b97f4a7c15ull + block * 2 + 1 : 0;
     for (Barrier &barrier : worker.barriers) {
         barrier.arrived = barrier.expected = 0;
+        barrier.time = 0;
         barrier.waiters.clear();
         barrier.seen.clear();
     }

@@ -42,6 +42,7 @@ struct Group {
     std::vector<std::unique_ptr<Operation>> operations;
     unsigned committed = 0;  // warps
     bool computed = false;
+    Steps time = 0, end = 0;  // of the last warp to commit; when the products are there
 };
 
 struct WgmmaArgument {
@@ -286,9 +287,13 @@ void wgmma_commit(const char *file, int line) {
                         worker.current->warp, queue.issued[w], group.operations.size()),
                     where);
             group.committed |= 1u << w;
+            group.time = std::max(group.time, time_now(worker));
             queue.filling[w]++;
             queue.issued[w] = 0;
             if (group.committed != 15) return;
+            Steps steps = 0;
+            for (const auto &it : group.operations) steps += Steps(it->shape.n / 2);
+            group.end = product_end(worker, group.time, steps);
             for (int thread : queue.waiters) make_ready(worker, thread);
             queue.waiters.clear();
         },
@@ -348,6 +353,7 @@ void wgmma_wait(int pending, const char *file, int line) {
             me.wait = WaitPoint();
         }
         if (!queue.group(number).computed) compute(worker, queue.group(number), number);
+        wait_until(worker, me, queue.group(number).end);
     }
     give_back(queue, me, w, target);
     if (worker.sanitizing) worker.races.learn_engine(me.thread, engine_of(worker), target);

@@ -32,7 +32,7 @@ for value in '' abc 1x nan inf; do refuse '--scale' --scale "$value"; done
 for value in '' abc -1 1.5; do refuse '--seed' --seed "$value"; done
 for value in '' abc 0 -1 1.5; do refuse '--train' --train "$value"; done
 refuse 'leave out --bench' --train 5 --bench
-for option in --dtype --layout --inputs --seed --scale --load --save --kernel --json; do refuse "$option" "$option"; done
+for option in --dtype --layout --inputs --seed --scale --load --save --kernel --trace --json; do refuse "$option" "$option"; done
 
 # Names that nobody knows.
 refuse 'fp17.*fp16' --dtype fp17

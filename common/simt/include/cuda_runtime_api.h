@@ -158,6 +158,8 @@ void simt_set_sanitizing(int on);
 int simt_take_races(void);
 // Whether the following launches also count requests, sectors and wavefronts, line by line (slower).
 void simt_set_profiling(int on);
+// Whether the following launches have a clock for kernels that trace themselves (ptx/time.h, sm_clock).
+void simt_set_tracing(int on);
 
 // By which instructions: those that every thread has; ldmatrix and stmatrix; cp.async, which reads global and
 // writes shared memory; wgmma, its operands; TMA and bulk copies (their global side only).

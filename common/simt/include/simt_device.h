@@ -192,6 +192,8 @@ SIMT_HIDDEN inline T collective(const char *what, unsigned mask, CollectiveBody 
 unsigned active_mask();
 long long clock_ticks();
 unsigned long long global_timer();
+unsigned long long thread_time();  // of a traced launch: ../thread_time.h
+unsigned multiprocessor();
 [[noreturn]] void trap(const char *file, int line);
 bool is_shared(const void *pointer);
 bool is_global(const void *pointer);
