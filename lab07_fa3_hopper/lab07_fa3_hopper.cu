@@ -1021,6 +1021,7 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
     extern __shared__ __align__(1024) char shared_smem[];
     __shared__ struct shared_state<D> state;
     if (threadIdx.x == 0) {
+        tma_prefetch_map(&maps.k), tma_prefetch_map(&maps.q), tma_prefetch_map(&maps.v);
         make_ring(&state.k, 1, GROUPS<D>);
         make_ring(&state.v, 1, GROUPS<D>);
         make_ring(&state.message, 1, GROUPS<D> * 4);
