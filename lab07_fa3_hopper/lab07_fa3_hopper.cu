@@ -20,6 +20,7 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -537,7 +538,8 @@ template <int D> constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40;
 template <int D> constexpr int CONSUMER_REGISTERS = D == 64 ? 160 : 232;
 
 // Where O waits for TMA to store it: behind V. At head_dim 256 only Q's place is left, and the next Q has to
-// wait.
+// wait. A tile of queries that see no key loads no Q, but its O, all zeros, needs the place as well: so it is
+// a use of Q like any other, in which nothing comes.
 template <int D, int STEP> constexpr bool O_IN_Q = D == 256 && STEP >= PERSISTENT;
 
 // Use number n of a ring takes its stage n % STAGES, for the n / STAGES-th time, of which the mbarrier of the
@@ -592,13 +594,20 @@ struct uses {
 
 // Loads Q, and all tiles of K and V that one of the queries sees. K of a tile comes before V of the tile
 // before it: so they are needed.
-template <int D, bool TRACE>
+template <int D, int STEP, bool TRACE>
 static __device__ __forceinline__ void
 load_work(const struct maps *maps, const struct attention *a, const struct news *news, uint32_t smem,
           struct shared_state<D> *state, struct uses *uses, tracer<TRACE> *trace) {
     constexpr int K = KEYS<D>;
     const struct work *w = &news->work;
     int kv_head = kv_head_of(a, w->head), tiles = news->tiles;
+    if (tiles == 0 && O_IN_Q<D, STEP>) {
+        for (int g = 0; g < GROUPS<D>; g++) {
+            mbarrier_wait(shared_address(&state->q_empty[g]), (uses->q + 1) % 2);  // O and Q before are gone
+            mbarrier_arrive(shared_address(&state->q_full[g]));
+        }
+        uses->q++;
+    }
     if (tiles == 0) return;
 #pragma unroll 1
     for (int i = 0; i <= tiles; i++) {
@@ -798,9 +807,11 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     c->uses.kv = uniform(c->uses.kv), c->uses.q = uniform(c->uses.q);
     m_reg[0] = m_reg[1] = LOWEST;
     l_reg[0] = l_reg[1] = 0.0f;
-    if (tiles == 0) return;
+    if (tiles == 0 && !O_IN_Q<D, STEP>) return;
     trace_mark(trace, WAIT_Q);
-    mbarrier_wait(shared_address(&state->q_full[c->group]), c->uses.q++ % 2);  // Q is there
+    mbarrier_wait(shared_address(&state->q_full[c->group]),
+                  c->uses.q++ % 2);  // Q is there, or its place free
+    if (tiles == 0) return;
     if (a->scale < 0.0f) {
         negate(q_smem, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
         fence_proxy_async();      // wgmma is to see what ordinary stores wrote
@@ -959,7 +970,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
             else if (mine && !overflow)
                 send_rows<T, D>(maps, a, &news->work, first_query, news->again != 0, m_reg, l_reg, o_reg,
                                 o_smem);
-            if (O_IN_Q<D, STEP> && news->tiles > 0 && lane() == 0) {
+            if (O_IN_Q<D, STEP> && lane() == 0) {
                 bulk_wait_read<0>();  // O has left the place of Q
                 mbarrier_arrive(shared_address(&state->q_empty[group]));
             }
@@ -988,7 +999,7 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
     tracer<TRACE> trace = trace_begin<TRACE>(a->trace, PRODUCER, true);
     struct uses uses = {0, 0};
     int all = order->tiles * order->pairs, free = (int)blockIdx.x;
-    if (STEP < PERSISTENT) load_work<D>(maps, a, &state->news[0], smem, state, &uses, &trace);
+    if (STEP < PERSISTENT) load_work<D, STEP>(maps, a, &state->news[0], smem, state, &uses, &trace);
     for (int n = 0; STEP >= PERSISTENT; n++) {
         struct news *news = &state->news[n % STAGES];
         trace_mark(&trace, WAIT_NEWS);
@@ -1009,7 +1020,7 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
         set_news<D>(a, order, tile, again, news);
         mbarrier_arrive(full(&state->message, n));
         if (tile == THE_END) break;
-        if (tile != NOTHING) load_work<D>(maps, a, news, smem, state, &uses, &trace);
+        if (tile != NOTHING) load_work<D, STEP>(maps, a, news, smem, state, &uses, &trace);
     }
     trace_end(&trace);
 }
@@ -1058,7 +1069,10 @@ template <class T> static struct maps maps_of(const struct attention *a, int q_r
     if (refused) exit(LAB_USAGE);  // it has said why
     return maps;
 }
-static float factor_of(const struct attention *a) { return fmaxf(fabsf(a->scale) * LOG2E, LEAST_FACTOR); }
+// Finite, since where Q is zero any scale is right, and 0 times infinity is not 0.
+static float factor_of(const struct attention *a) {
+    return fminf(fmaxf(fabsf(a->scale) * LOG2E, LEAST_FACTOR), FLT_MAX);
+}
 static struct order order_of(const struct attention *a, int queries) {
     struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1};
     return order;

@@ -56,6 +56,7 @@ constexpr unsigned Q_STAGES = 2, STAGES = 4;               // of Q; of K, and of
 constexpr int STEP_BYTES = 32, STEPS = KEYS / STEP_BYTES;  // of a row in one wgmma; of those in a tile of P
 constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
 constexpr float LEAST_FACTOR = 1.2e-38f;  // not 0, which -inf, a masked score, is multiplied by
+constexpr float ZERO_V_LOG2 = -90.0f;     // instead of the scale of zeros: below others', yet l has room
 constexpr float SCORE_MAX = 1 << 22;      // beyond, m is rounded by so much that P of 256 passes 448
 static_assert(QUERIES == QUANTISE_BLOCK && KEYS == QUANTISE_BLOCK, "a tile has one scale");
 
@@ -70,7 +71,8 @@ struct scratch {
     uint8_t *q, *k;  // e4m3 [batch * heads][seqlen_q][D], [batch * kv_heads][seqlen_k][D]
     uint8_t *v;      // e4m3 [batch * kv_heads][D][padded_k]: V^T, the keys in the order of key_at
     // Records of 16 bytes, which is what a bulk copy moves. q: the scale, 0, 0, 0. k: the scale of K, that of
-    // V, its log2, 1 / it.
+    // V, its log2, 1 / it. (For unpromoted the last two: a V of zeros has any scale, and gets a small one, or
+    // P of other blocks would be nothing beside its own.)
     float4 *q_scale, *k_scale;   // [batch * heads][q_blocks], [batch * kv_heads][k_blocks]
     unsigned *drawn;             // tiles of queries that blocks have drawn
     int64_t q_blocks, k_blocks;  // of 128 tokens, of a head
@@ -204,7 +206,10 @@ __global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct attention a, s
         float4 *record = (which == IS_Q ? s.q_scale : s.k_scale) + block;
         if (which == IS_Q) *record = make_float4(scale, 0.0f, 0.0f, 0.0f);
         if (which == IS_K) record->x = scale;
-        if (which == IS_V) record->y = scale, record->z = log2f(scale), record->w = 1.0f / scale;
+        if (which == IS_V) {
+            float log2_scale = amax < QUANTISE_SMALLEST ? ZERO_V_LOG2 : log2f(scale);
+            record->y = scale, record->z = log2_scale, record->w = ex2(-log2_scale);
+        }
     }
     // The other kernel multiplies scores by |scale|, so that their order is that of q . k.
     float inverse = which == IS_Q && a.scale < 0.0f ? -quantise_inverse(amax) : quantise_inverse(amax);
@@ -284,6 +289,13 @@ struct work {
     int head, kv_head;  // of all batches: batch * heads + head, as struct scratch counts
     int first_query, tiles, open;
 };
+
+// What scores of a tile of queries are multiplied by, up to the scale of K. Where Q is zero every --scale is
+// right: but 0 times infinity would be NaN.
+static __device__ float factor_of(const struct problem *p, float q_scale) {
+    constexpr float LARGEST = 0x1p100f;
+    return fminf(p->factor * q_scale, LARGEST);
+}
 
 // The last queries, which see the most keys, come first. With a mask several heads take turns, so that the
 // long tiles of all come first, but no more heads than have their K and V in L2.
@@ -479,7 +491,7 @@ static __device__ __forceinline__ void recompute_e4m3(const struct problem *p, c
     const __nv_fp8_e4m3 *q = (const __nv_fp8_e4m3 *)s->q + ((int64_t)w->head * a->seqlen_q + query) * D;
     const __nv_fp8_e4m3 *k = (const __nv_fp8_e4m3 *)s->k + (int64_t)w->kv_head * a->seqlen_k * D;
     const __nv_fp8_e4m3 *v = (const __nv_fp8_e4m3 *)s->v + w->kv_head * s->padded_k * D;
-    float factor_q = p->factor * s->q_scale[w->head * s->q_blocks + query / QUERIES].x,
+    float factor_q = factor_of(p, s->q_scale[w->head * s->q_blocks + query / QUERIES].x),
           sum_reg[D / WARP] = {};
     int end = visible_keys(a, query);
 #pragma unroll 1
@@ -614,7 +626,7 @@ static __device__ __forceinline__ void consume(const struct problem *p, struct s
         if (tile >= p->tiles) return;
         struct work w = find_work(p, tile);
         const uint8_t(*q_smem)[D] = &it->q[stage][row / ROWS * ROWS];
-        float factor_q = p->factor * it->q_scale[stage].x, keep[2];
+        float factor_q = factor_of(p, it->q_scale[stage].x), keep[2];
         int first = w.first_query + row, t = w.tiles - 1;
         const int until[2] = {visible_keys(&p->a, first + lane_row()),
                               visible_keys(&p->a, first + lane_row() + 8)};
