@@ -713,9 +713,10 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
 // So m of a row's first keys stays. What falls away is 64 maxima, 64 products of O with exp(m - m') and a
 // few shuffles a tile, of some 390 instructions; and while the tensor cores work, instructions are what
 // limits (README.md). p may then exceed 1, which fp32 holds up to 2^127, but P in fp16 ends at 65504. When a
-// lane's part of a sum passes 2^15, the warp divides p, l and O of the row by the power of two in its largest
-// p, and m grows by the exponent: exact, but for numbers that become subnormal. And a jump of more than 2^127
-// leaves an infinity in l: then the tile of queries is done once more with the running maximum.
+// lane's part of a sum passes 2^15, the warp divides p, l and O of the row by its largest p, and m grows by
+// the logarithm. (Not by a power of two, though that would be exact: where one key has nearly all the weight,
+// its p is 1 then, which no rounding to 16 bits changes, and O is its V to the bit.) And a jump of more than
+// 2^127 leaves an infinity in l: then the tile of queries is done once more with the running maximum.
 template <int D>
 static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_reg)[KEYS<D> / 2],
                                                float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
@@ -725,13 +726,13 @@ static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_r
     if (!__any_sync(ALL_LANES, fmaxf(sum_reg[0], sum_reg[1]) > LARGE)) return;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int exponent = (__float_as_int(row_max(s_reg, h)) >> 23) - 127;  // p is not negative: no sign
-        exponent = min(max(exponent, 0), 126);
-        float by = __int_as_float((127 - exponent) << 23);  // 2^-exponent
+        // By 2^120 at most, as ex2 ends at 2^-126; P of 2^8 has room.
+        float m = m_reg[h] + fminf(log2f(fmaxf(row_max(s_reg, h), 1.0f)), 120.0f);
+        float by = ex2(m_reg[h] - m);  // of m as it is after rounding, so that later tiles agree with it
         scale_row(s_reg, h, by);
         scale_row(o_reg, h, by);
         l_reg[h] *= by;
-        m_reg[h] += (float)exponent;
+        m_reg[h] = m;
     }
 }
 
