@@ -517,6 +517,14 @@ static __device__ __forceinline__ void recompute_e4m3(const struct problem *p, c
         if (lane() + e * WARP < a->head_dim) o[lane() + e * WARP] = (T)(sum_reg[e] * inverse);
 }
 
+// base + log2(l). The two may be large and cancel: so most of base goes into l before the logarithm, as much
+// as leaves it in range.
+static __device__ __forceinline__ float log2_sum(float base, float l) {
+    constexpr float LARGEST = 60.0f;
+    float part = fmaxf(fminf(base, l < 1.0f ? LARGEST : 0.0f), -LARGEST);
+    return base - part + log2f(l * ex2(part));
+}
+
 // o_smem: room for the warp's 16 rows of O, which go out in whole chunks. first: the first of their queries.
 template <class T, int D>
 static __device__ __forceinline__ void finish(const struct problem *p, const struct work *w, int first,
@@ -540,7 +548,7 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
         broken[h] = __ballot_sync(ALL_LANES, has_nan && !isnan(l) && first + r < a->seqlen_q);
         if (lane_column() == 0 && first + r < a->seqlen_q)
             a->lse[(int64_t)w->head * a->seqlen_q + first + r] =
-                l == 0.0f ? -INFINITY : (base[h] + log2f(l)) * LN2;
+                l == 0.0f ? -INFINITY : log2_sum(base[h], l) * LN2;
     }
     __syncwarp();  // the rows are whole before the warp's lanes read them in another order
     T *o = row<T>(a->o, w->head / a->heads, w->head % a->heads, first);
