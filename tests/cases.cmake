@@ -99,7 +99,7 @@ lab_case(gqa_8_1 --batch 2 --heads 8 --kv-heads 1 --seqlen 33 --dim 24)
 lab_case(batch3_heads5 --batch 3 --heads 5 --seqlen 21 --dim 40)
 lab_case(many_heads --batch 3 --heads 24 --seqlen 3 --dim 8)
 lab_case(many_tiles_causal PROBE --heads 140 --seqlen-q 5 --seqlen-k 9 --dim 8 --causal)  # more heads than multiprocessors
-lab_case(many_tiles_dim256 PROBE --heads 140 --seqlen-q 3 --seqlen-k 5 --dim 136)
+lab_case(many_tiles_dim256 PROBE --heads 270 --seqlen-q 3 --seqlen-k 5 --dim 136)  # three for some
 
 # Layouts: (batch, seq, head, dim) in memory, for all tensors or for some.
 lab_case(bshd PROBE --batch 2 --heads 3 --seqlen 18 --dim 24 --layout bshd)
