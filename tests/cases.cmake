@@ -1,6 +1,7 @@
 # cases.cmake - the cases that every lab is tested on, on each backend.
 #
-#     lab_case(NAME [PROBE] OPTIONS...)    a small case. Its inputs, o and lse are written once by ground_truth (the CTest
+#     lab_case(NAME [PROBE] [PERSISTENT] OPTIONS...)
+#                                          a small case. Its inputs, o and lse are written once by ground_truth (the CTest
 #                                          test truth.DTYPE.NAME); every lab runs OPTIONS --load those files
 #     gpu_case(NAME OPTIONS...)            too big for the simulated device and for a full reference: the lab makes its own
 #                                          inputs and checks a fixed sample of rows. gpu backend only; counted as
@@ -9,6 +10,7 @@
 # OPTIONS are a lab's own options, and say the whole shape; what they leave out is --batch 1 --heads 2 --dim 64 (and, without
 # --causal, --full). Only labs with the feature run a case with --window or --seqlens, or with --inputs one-row. PROBE marks
 # the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault.
+# PERSISTENT: only for labs whose blocks take several tiles of queries each (feature persistent); these are many blocks.
 # A new case is a line here and nothing else.
 
 # Lengths around the tile sizes that kernels use (16, 32, 64, 128), where tails and masks go wrong.
@@ -98,8 +100,8 @@ lab_case(gqa_6_3 --heads 6 --kv-heads 3 --seqlen-q 20 --seqlen-k 70 --dim 32 --c
 lab_case(gqa_8_1 --batch 2 --heads 8 --kv-heads 1 --seqlen 33 --dim 24)
 lab_case(batch3_heads5 --batch 3 --heads 5 --seqlen 21 --dim 40)
 lab_case(many_heads --batch 3 --heads 24 --seqlen 3 --dim 8)
-lab_case(many_tiles_causal PROBE --heads 140 --seqlen-q 5 --seqlen-k 9 --dim 8 --causal)  # more heads than multiprocessors
-lab_case(many_tiles_dim256 PROBE --heads 270 --seqlen-q 3 --seqlen-k 5 --dim 136)  # three for some
+lab_case(many_tiles_causal PROBE PERSISTENT --heads 140 --seqlen-q 5 --seqlen-k 9 --dim 8 --causal)  # more heads than multiprocessors
+lab_case(many_tiles_dim256 PROBE PERSISTENT --heads 140 --seqlen-q 3 --seqlen-k 5 --dim 136)
 
 # Layouts: (batch, seq, head, dim) in memory, for all tensors or for some.
 lab_case(bshd PROBE --batch 2 --heads 3 --seqlen 18 --dim 24 --layout bshd)
@@ -126,13 +128,14 @@ lab_case(ln3 PROBE --seqlen-q 20 --seqlen-k 65 --inputs ln3 --dim 64 --heads 1) 
 lab_case(ln3_dim128 --seqlen 65 --inputs ln3 --dim 128 --heads 1)
 lab_case(rising PROBE --seqlen-q 20 --seqlen-k 130 --inputs rising --dim 32 --heads 1)  # the maximum moves at every key
 lab_case(rising_causal --seqlen 130 --causal --inputs rising --dim 32 --heads 1)
+# huge_300, overflow_in_some, falling_far: every third, so that all three are lazy_max's turn (LAB_TURNS of lab 07).
+lab_case(huge_300 PROBE --seqlen-q 70 --seqlen-k 300 --inputs huge --dim 16 --heads 1)  # lab 07's last tile of keys, with which it begins, leaves fp32 behind in all rows
 lab_case(steep PROBE --seqlen-q 4 --seqlen-k 200 --inputs steep --dim 16 --heads 1)  # 2 a key: overflow, if the maximum does not follow
-lab_case(huge_300 PROBE --seqlen-q 70 --seqlen-k 300 --inputs huge --dim 16 --heads 1)  # the largest score comes first: a reference from the end overflows fp32 ...
-lab_case(overflow_in_some PROBE --seqlen-q 70 --seqlen-k 300 --heads 1 --scale 6.4)  # ... and here one row in the middle does
-lab_case(falling_far PROBE --seqlen-q 20 --seqlen-k 300 --inputs falling --dim 32 --heads 1)  # ... and here fp16
 lab_case(falling --seqlen 130 --inputs falling --dim 32 --heads 1)
+lab_case(overflow_in_some PROBE --seqlen-q 70 --seqlen-k 300 --heads 1 --scale 6.4)  # ... in one row
 lab_case(low PROBE --seqlen 30 --inputs low --dim 32 --heads 1)  # every score near -200: a maximum that starts at 0
 lab_case(huge PROBE --seqlen 30 --inputs huge --dim 32 --heads 1)  # scores far beyond where exp overflows
+lab_case(falling_far PROBE --seqlen-q 20 --seqlen-k 300 --inputs falling --dim 32 --heads 1)  # ... and fp16
 lab_case(huge_one_key PROBE --seqlen 1 --inputs huge --dim 128)
 lab_case(huge_causal --seqlen-q 20 --seqlen-k 40 --causal --inputs huge --dim 128 --heads 1)
 lab_case(outliers --seqlen 65 --inputs outliers --dim 64)
