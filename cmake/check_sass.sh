@@ -1,19 +1,24 @@
 #!/bin/sh
-# check_sass.sh PROGRAM INSTRUCTION...   demands machine instructions of a program that nvcc has built, such as HGMMA
-# and QGMMA (products of warpgroups, 16-bit and fp8) and UTMALDG (loads by TMA).
+# check_sass.sh PROGRAM [--r2ur N] INSTRUCTION...   demands machine instructions of a program that nvcc has built, such as
+# HGMMA and QGMMA (products of warpgroups, 16-bit and fp8) and UTMALDG (loads by TMA).
 #
 # A kernel that lost them, to a macro of another architecture, say, is right and slow. Prints how many of each there are,
 # and besides, for the kernels with most, how many R2UR stand between two products of one batch: there ptxas moves what should be in
 # a uniform register (descriptors, addresses) from an ordinary one, because it cannot know that all lanes have the same, and
-# the next product waits for it. That only costs speed (make the number uniform by __shfl_sync and __syncwarp), and is
-# no error.
+# the next product waits for it. That only costs speed (make the number uniform by __shfl_sync and __syncwarp): an error
+# if a kernel has more than N.
 #
 # Needs cuobjdump (as $CUOBJDUMP or on PATH) and nvdisasm (on PATH or in $NVDISASM_PATH). Exit 0; 1: something is missing;
 # 2: it cannot be told.
 set -u
-[ $# -ge 2 ] || { echo "usage: check_sass.sh PROGRAM INSTRUCTION..." >&2; exit 2; }
+[ $# -ge 2 ] || { echo "usage: check_sass.sh PROGRAM [--r2ur N] INSTRUCTION..." >&2; exit 2; }
 program=$1
 shift
+most=''
+if [ "$1" = --r2ur ] && [ $# -ge 3 ]; then
+    most=$2
+    shift 2
+fi
 [ -r "$program" ] || { echo "check_sass.sh: $program is not there" >&2; exit 2; }
 scratch=$(mktemp -d) || exit 2
 trap 'rm -rf "$scratch"' EXIT
@@ -25,10 +30,11 @@ fi
 filter='cat'
 command -v c++filt >/dev/null 2>&1 && filter='c++filt'
 
-awk -v wanted="$*" -v program="${program##*/}" -v kernels="$scratch/kernels" '
+awk -v wanted="$*" -v most="$most" -v program="${program##*/}" -v kernels="$scratch/kernels" '
     function kernel_ends() {
         if (between) printf "  %d R2UR between two products of one batch, of %d products: %s\n", between, products, kernel >kernels
         all_between += between
+        if (most != "" && between > most + 0) ++too_many
         products = between = open = 0
     }
     /Function : / { kernel_ends(); kernel = $NF }
@@ -56,7 +62,9 @@ awk -v wanted="$*" -v program="${program##*/}" -v kernels="$scratch/kernels" '
             if (!count[names[i]]) missing = missing " " names[i]
         }
         print program ": " text "; " all_between + 0 " R2UR between two products of one batch, in all kernels"
-        if (missing) { print program ": missing:" missing; exit 1 }
+        if (missing) print program ": missing:" missing
+        if (too_many) print program ": " too_many " kernels have more than " most " R2UR between two products of one batch"
+        exit missing || too_many
     }' "$scratch/sass"
 status=$?
 [ ! -e "$scratch/kernels" ] || sort -rn "$scratch/kernels" | head -n 10 | "$filter"

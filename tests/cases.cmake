@@ -9,8 +9,8 @@
 #
 # OPTIONS are a lab's own options, and say the whole shape; what they leave out is --batch 1 --heads 2 --dim 64 (and, without
 # --causal, --full). Only labs with the feature run a case with --window or --seqlens, or with --inputs one-row. PROBE marks
-# the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault. PERSISTENT: only
-# for labs with that feature.
+# the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault.
+# PERSISTENT: only for labs whose blocks take several tiles of queries each (feature persistent); these are many blocks.
 # A new case is a line here and nothing else.
 
 # Lengths around the tile sizes that kernels use (16, 32, 64, 128), where tails and masks go wrong.
@@ -55,7 +55,7 @@ lab_case(tiles_q193_k385 --seqlen-q 193 --seqlen-k 385 --heads 1)
 lab_case(tiles_q200_k330_causal --seqlen-q 200 --seqlen-k 330 --heads 1 --causal)  # 64 queries of 192 see no key of the last tile
 lab_case(tiles_q129_k257_dim128 PROBE --seqlen-q 129 --seqlen-k 257 --dim 128 --heads 1)
 lab_case(tiles_q140_k260_dim128_causal PROBE --seqlen-q 140 --seqlen-k 260 --dim 128 --heads 1 --causal)
-lab_case(tiles_empty_rows_dim128_causal --seqlen-q 270 --seqlen-k 129 --dim 128 --heads 2 --kv-heads 1 --causal)
+lab_case(tiles_empty_rows_dim128_causal PROBE --seqlen-q 270 --seqlen-k 129 --dim 128 --heads 2 --kv-heads 1 --causal)
 lab_case(tiles_q129_k161_dim256 --seqlen-q 129 --seqlen-k 161 --dim 256 --heads 1)
 lab_case(tiles_q70_k170_dim256_causal PROBE --seqlen-q 70 --seqlen-k 170 --dim 256 --heads 1 --causal)
 
@@ -106,6 +106,8 @@ lab_case(gqa_6_3 --heads 6 --kv-heads 3 --seqlen-q 20 --seqlen-k 70 --dim 32 --c
 lab_case(gqa_8_1 --batch 2 --heads 8 --kv-heads 1 --seqlen 33 --dim 24)
 lab_case(batch3_heads5 --batch 3 --heads 5 --seqlen 21 --dim 40)
 lab_case(many_heads --batch 3 --heads 24 --seqlen 3 --dim 8)
+lab_case(many_tiles_causal PROBE PERSISTENT --heads 140 --seqlen-q 5 --seqlen-k 9 --dim 8 --causal)  # more heads than multiprocessors
+lab_case(many_tiles_dim256 PROBE PERSISTENT --heads 140 --seqlen-q 3 --seqlen-k 5 --dim 136)
 
 # Layouts: (batch, seq, head, dim) in memory, for all tensors or for some.
 lab_case(bshd PROBE --batch 2 --heads 3 --seqlen 18 --dim 24 --layout bshd)
@@ -132,12 +134,14 @@ lab_case(ln3 PROBE --seqlen-q 20 --seqlen-k 65 --inputs ln3 --dim 64 --heads 1) 
 lab_case(ln3_dim128 --seqlen 65 --inputs ln3 --dim 128 --heads 1)
 lab_case(rising PROBE --seqlen-q 20 --seqlen-k 130 --inputs rising --dim 32 --heads 1)  # the maximum moves at every key
 lab_case(rising_causal --seqlen 130 --causal --inputs rising --dim 32 --heads 1)
+# huge_300, overflow_in_some, falling_far: every third, so that all three are lazy_max's turn (LAB_TURNS of lab 07).
+lab_case(huge_300 PROBE --seqlen-q 70 --seqlen-k 300 --inputs huge --dim 16 --heads 1)  # lab 07's last tile of keys, with which it begins, leaves fp32 behind in all rows
 lab_case(steep PROBE --seqlen-q 4 --seqlen-k 200 --inputs steep --dim 16 --heads 1)  # 2 a key: overflow, if the maximum does not follow
-lab_case(steep_falling PROBE --seqlen-q 20 --seqlen-k 300 --inputs steep --dim 16 --heads 1 --scale -0.25)  # the largest come first: a reference from the end overflows fp32
-lab_case(falling_far PROBE --seqlen-q 20 --seqlen-k 300 --inputs falling --dim 32 --heads 1)  # ... and here fp16
 lab_case(falling --seqlen 130 --inputs falling --dim 32 --heads 1)
+lab_case(overflow_in_some PROBE --seqlen-q 70 --seqlen-k 300 --heads 1 --scale 6.4)  # ... in one row
 lab_case(low PROBE --seqlen 30 --inputs low --dim 32 --heads 1)  # every score near -200: a maximum that starts at 0
 lab_case(huge PROBE --seqlen 30 --inputs huge --dim 32 --heads 1)  # scores far beyond where exp overflows
+lab_case(falling_far PROBE --seqlen-q 20 --seqlen-k 300 --inputs falling --dim 32 --heads 1)  # ... and fp16
 lab_case(huge_one_key PROBE --seqlen 1 --inputs huge --dim 128)
 lab_case(huge_causal --seqlen-q 20 --seqlen-k 40 --causal --inputs huge --dim 128 --heads 1)
 lab_case(outliers --seqlen 65 --inputs outliers --dim 64)

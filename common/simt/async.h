@@ -42,7 +42,8 @@ struct AsyncCopy {
     std::shared_ptr<std::vector<uint32_t>>
         arrived;  // it arrives on an mbarrier: what its thread had seen then
     std::vector<CopyRun> runs;
-    int engine = 0;  // in races.h
+    std::vector<char> taken;  // a store that has left shared memory and is not in device memory yet
+    int engine = 0;           // in races.h
     uint32_t clock = 0;
     Steps end = 0;
 };
@@ -67,6 +68,16 @@ struct Mbarrier {
     std::vector<int> waiters;          // threads that wait for the phase
     std::vector<int> returning;        // threads that have been let go and have not come back from their wait
     std::vector<uint32_t> seen, done;  // clocks of this phase's arrivals, and of the phase before (races.h)
+    // Who has come back from a wait for the phase before. This phase must not end without knowing of it.
+    struct Return {
+        Moment when;
+        int engine;        // the wgmma of the thread's warpgroup, ...
+        uint32_t product;  // ... and its clock when the next product is over, which the thread takes part in
+        int warp;
+        uint32_t meeting;  // of the warp: the next one
+        uintptr_t place;
+    };
+    std::vector<Return> returns;
     // What will happen here by itself: a copy that lands (TMA), or an arrival once copies have landed
     // (cp_async_mbarrier_arrive).
     struct Event {
@@ -123,6 +134,8 @@ std::string describe_in_flight(Worker &worker, uintptr_t address);
 bool land_a_copy(Worker &worker, int64_t only = -1);
 // Moves a copy's bytes, if that has not happened yet, and returns how many shared memory took or gave.
 size_t land(Worker &worker, AsyncCopy &copy);
+// Stores that nobody has waited for further than until they had left shared memory: the block's end.
+void write_stores(Worker &worker);
 // The live mbarrier that an instruction uses; there is none: stops the block.
 Mbarrier &use_mbarrier(Worker &worker, const char *what, uint32_t bar, uintptr_t place);
 // Reports an mbarrier on which a copy will complete without a fence after its init.
@@ -131,6 +144,9 @@ void check_mbarrier_fence(Worker &worker, const Mbarrier &it, uint32_t bar, uint
 std::string describe_mbarrier(const Worker &worker, uint32_t offset);
 // "the wgmma issued at a.cu:12" that will read this byte of shared memory.
 std::string describe_wgmma_reader(Worker &worker, size_t offset);
+// The engine of the thread's warpgroup and what its clock will say when the product is over that the thread
+// has a part in next; engine -1 for a warp of no warpgroup.
+void next_product(const Worker &worker, int &engine, uint32_t &clock);
 std::string describe_unfinished_wgmma(Worker &worker, int &thread);
 // What is still in flight when a block ends, which is an error, and which thread issued it; empty: nothing.
 std::string describe_unfinished(Worker &worker, int &thread);

@@ -178,19 +178,43 @@ template <class T> static void add_elements(char *to, const char *from, size_t b
     }
 }
 
-static void store_run(Worker &worker, const AsyncCopy &copy, const CopyRun &run) {
+// Checks what a store will write, and takes it out of shared memory.
+static void take_run(Worker &worker, AsyncCopy &copy, const CopyRun &run) {
     const char *from = worker.shared.base + run.shared;
-    if (copy.kind == CopyKind::store) {
+    if (copy.kind == CopyKind::store)
         touch_global(worker, copy.thread, copy.place, copy.what, run.global, run.valid, 1, true);
+    else
+        touch_for_addition(worker, copy.place, copy.what, run.global, run.valid);
+    copy.taken.insert(copy.taken.end(), from, from + run.valid);
+}
+
+static void store_run(const AsyncCopy &copy, const CopyRun &run, const char *from) {
+    if (copy.kind == CopyKind::store) {
         memcpy(run.global, from, run.valid);
         return;
     }
-    // First, and not under the lock: where it finds a fault it leaves the block for good, and no one unlocks.
-    touch_for_addition(worker, copy.place, copy.what, run.global, run.valid);
     std::lock_guard<std::mutex> lock(additions);
     if (copy.kind == CopyKind::add_f32) add_elements<float>(run.global, from, run.valid);
     if (copy.kind == CopyKind::add_f16) add_elements<__half>(run.global, from, run.valid);
     if (copy.kind == CopyKind::add_bf16) add_elements<__nv_bfloat16>(run.global, from, run.valid);
+}
+
+// What has been taken arrives in device memory, as late as it may: at a wait that is not for reads alone.
+static void write_store(AsyncCopy &copy) {
+    const char *from = copy.taken.data();
+    for (const CopyRun &run : copy.runs) {
+        if (copy.taken.empty() || !run.valid) continue;
+        store_run(copy, run, from);
+        from += run.valid;
+    }
+    copy.taken.clear();
+}
+
+void write_stores(Worker &worker) {
+    if (!worker.async.used) return;
+    for (const CopyGroups &groups : worker.async.bulk)
+        for (const CopyGroup &group : groups.committed)
+            for (const auto &copy : group) write_store(*copy);
 }
 
 static void load_run(Worker &worker, const AsyncCopy &copy, const CopyRun &run) {
@@ -217,7 +241,7 @@ size_t land(Worker &worker, AsyncCopy &copy) {
             load_run(worker, copy, run);
             continue;
         }
-        if (run.valid) store_run(worker, copy, run);
+        if (run.valid) take_run(worker, copy, run);
         remove_async_read(worker, run.shared, run.bytes);
         if (worker.sanitizing)
             worker.races.async_done(copy.engine, copy.clock, copy.place, run.shared, run.bytes, false);
@@ -266,6 +290,7 @@ static void land_groups(Worker &worker, CopyGroups &groups, int pending, bool fo
     for (size_t i = 0; i < count - keep; i++)
         for (const auto &copy : groups.committed[i]) {
             land(worker, *copy);
+            if (forget) write_store(*copy);
             wait_until(worker, *worker.current, copy->end);
         }
     if (forget)

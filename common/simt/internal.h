@@ -71,6 +71,7 @@ struct Warp {
     unsigned lanes = 0;    // lanes that exist
     unsigned exited = 0;   // of these, the ones that returned
     unsigned arrived = 0;  // lanes waiting at a collective
+    uint32_t met = 0;      // collectives of all lanes so far, while there are mbarriers (--sanitize)
 };
 
 struct Barrier {

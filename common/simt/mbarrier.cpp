@@ -58,6 +58,24 @@ Mbarrier &use_mbarrier(Worker &worker, const char *what, uint32_t bar, uintptr_t
     return it->second;
 }
 
+// A phase that ends before a thread has come back from its wait for the one before has the parity for which
+// that thread waits again: it would miss both. Here nobody ever is that late; on a GPU a warp may be.
+static void check_returns(Worker &worker, uint32_t bar, Mbarrier &it, uintptr_t place) {
+    for (const Mbarrier::Return &each : it.returns) {
+        if (worker.races.tells_of(it.seen, each.when) ||
+            worker.races.tells_of(it.seen, each.engine, each.product) ||
+            worker.races.tells_of(it.seen, async_engines + each.warp, each.meeting))
+            continue;
+        RaceAccess end{place, RaceAccess::not_known, worker.block, true, "end of the next phase"},
+            wait{each.place, each.when.thread, worker.block, false, "wait"};
+        report_race("an mbarrier's next phase may end before a thread is back from its wait, and the thread "
+                    "miss both, " +
+                        describe_address(worker, uintptr_t(worker.shared.base) + bar),
+                    end, wait);
+    }
+    it.returns.clear();
+}
+
 // Ends the phase if nothing is missing, and lets those go that wait for it.
 static void try_phase(Worker &worker, uint32_t bar, Mbarrier &it, uintptr_t place) {
     if (it.pending || it.transfer) return;
@@ -71,6 +89,7 @@ static void try_phase(Worker &worker, uint32_t bar, Mbarrier &it, uintptr_t plac
                 "arrives who should first have waited for that thread",
                 late.thread, short_path(late.wait.file).c_str(), late.wait.line));
     }
+    if (worker.sanitizing) check_returns(worker, bar, it, place);
     it.phase++;
     it.done_time = std::max(it.done_time, it.time);
     it.time = 0;
@@ -161,9 +180,15 @@ static void check_parity(Worker &worker, const char *what, uint32_t bar, uint32_
                format("parity %u: it is 0 or 1 (the phase's number modulo 2)", parity));
 }
 
-static void come_back(Worker &worker, const Mbarrier &it) {
+static void come_back(Worker &worker, Mbarrier &it, uintptr_t place) {
+    int me = worker.current->thread;
     wait_until(worker, *worker.current, it.done_time);
-    if (worker.sanitizing) worker.races.learn_from(it.done, worker.current->thread);
+    if (!worker.sanitizing) return;
+    worker.races.learn_from(it.done, me);
+    int warp = worker.current->warp;
+    Mbarrier::Return back{worker.races.now(me), -1, 0, warp, worker.warps[size_t(warp)].met + 1, place};
+    next_product(worker, back.engine, back.product);
+    it.returns.push_back(back);
 }
 
 void mbarrier_wait(uint32_t bar, uint32_t parity, const char *file, int line) {
@@ -180,7 +205,7 @@ void mbarrier_wait(uint32_t bar, uint32_t parity, const char *file, int line) {
         me.wait = WaitPoint();
         it.returning.erase(std::find(it.returning.begin(), it.returning.end(), me.thread));
     }
-    come_back(worker, it);
+    come_back(worker, it, place);
 }
 
 bool mbarrier_test(uint32_t bar, uint32_t parity, const char *file, int line) {
@@ -205,7 +230,7 @@ bool mbarrier_test(uint32_t bar, uint32_t parity, const char *file, int line) {
     }
     if (!has_ended(it, parity)) return false;
     me.polls = 0;
-    come_back(worker, it);
+    come_back(worker, it, place);
     return true;
 }
 

@@ -63,7 +63,7 @@ void SharedRaces::begin_block(int count) {
     if (!cells) cells = map_zeros<Cell>(cell_count);
     if (threads == count) return;
     threads = count;
-    columns = count + async_engines;
+    columns = count + columns_besides;
     clocks.assign(size_t(count) * size_t(columns), 0);
     row_generation.assign(size_t(count), 0);
     if (reads) munmap(reads, reads_bytes);
@@ -228,7 +228,7 @@ void SharedRaces::async_access(Worker &worker, int me, int engine, uint32_t cloc
 
 void SharedRaces::async_done(int engine, uint32_t clock, uintptr_t pc, size_t offset, size_t bytes,
                              bool write) {
-    static const uint32_t nobody[max_threads_per_block + async_engines] = {};
+    static const uint32_t nobody[max_threads_per_block + columns_besides] = {};
     uint32_t code = code_of(pc);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
         Cell &cell = cells[i];
@@ -299,6 +299,17 @@ Moment SharedRaces::now(int thread) { return {thread, row(thread)[thread], gener
 
 bool SharedRaces::has_seen(int thread, const Moment &what) {
     return thread == what.thread || what.generation != generation || row(thread)[what.thread] >= what.clock;
+}
+
+bool SharedRaces::tells_of(const std::vector<uint32_t> &seen, const Moment &what) const {
+    if (what.generation != generation) return true;
+    return seen.size() > size_t(columns) && seen[size_t(columns)] == generation &&
+           seen[size_t(what.thread)] >= what.clock;
+}
+
+bool SharedRaces::tells_of(const std::vector<uint32_t> &seen, int engine, uint32_t clock) const {
+    return engine >= 0 && seen.size() > size_t(columns) && seen[size_t(columns)] == generation &&
+           seen[size_t(threads + engine)] >= clock;
 }
 
 void SharedRaces::add_seen(std::vector<uint32_t> &seen, const std::vector<uint32_t> &from) const {

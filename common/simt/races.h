@@ -15,6 +15,10 @@ struct Worker;
 // each warpgroup.
 constexpr int copy_engines = 16, wgmma_engines = 8, async_engines = copy_engines + wgmma_engines;
 
+// Behind them comes a column for each warp: how often all of it has met at a shuffle or the like, which is no
+// order for memory but tells that its lanes have come so far.
+constexpr int most_warps = 32, columns_besides = async_engines + most_warps;
+
 // One side of a race, or the access at hand.
 struct RaceAccess {
     uintptr_t pc = 0;                                     // names the line; 0: not known
@@ -50,6 +54,9 @@ class SharedRaces {
     void learn_from(const std::vector<uint32_t> &seen, int thread);
     Moment now(int thread);
     bool has_seen(int thread, const Moment &what);
+    // Whether `seen` tells of what a thread did, or an engine of its clock.
+    bool tells_of(const std::vector<uint32_t> &seen, const Moment &what) const;
+    bool tells_of(const std::vector<uint32_t> &seen, int engine, uint32_t clock) const;
     // What others had seen when `from` was filled is added to `seen`.
     void add_seen(std::vector<uint32_t> &seen, const std::vector<uint32_t> &from) const;
 

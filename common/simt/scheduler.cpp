@@ -240,6 +240,14 @@ static void meet(Worker &worker, Fiber *lanes, unsigned mask) {
     for (unsigned rest = mask; rest; rest &= rest - 1) wait_until(worker, lanes[__builtin_ctz(rest)], last);
 }
 
+// Whoever learns of this knows that the lanes have come here (check_returns in mbarrier.cpp).
+static void warp_met(Worker &worker, Warp &warp, int number, unsigned lanes) {
+    if (!worker.sanitizing || worker.async.mbarriers.empty()) return;
+    warp.met++;
+    for (unsigned rest = lanes; rest; rest &= rest - 1)
+        worker.races.learn_engine(number * warp_size + __builtin_ctz(rest), async_engines + number, warp.met);
+}
+
 void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *argument, const char *file,
                      int line) {
     Worker &worker = *current_worker;
@@ -273,6 +281,7 @@ void warp_collective(const char *what, unsigned mask, CollectiveBody run, void *
         meet(worker, lanes, needed);
         if (run) run(arguments, needed);
         if (!run && worker.sanitizing) order_warp(worker, warp, me.warp, mask);
+        if (needed == (warp.lanes & ~warp.exited)) warp_met(worker, warp, me.warp, needed);
         if (worker.profiling && needed == (warp.lanes & ~warp.exited)) worker.traffic.warp_met(me.warp);
         warp.arrived &= ~needed;
         for (unsigned rest = needed & ~(1u << me.lane); rest; rest &= rest - 1)
@@ -454,6 +463,8 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
             worker.current = &worker.fibers[size_t(thread)];
             worker.fault.error = cudaErrorLaunchFailure;
             worker.fault.text = unfinished;
+        } else {
+            write_stores(worker);
         }
     }
     for (int t = 0; t < worker.threads && worker.fault.error == cudaSuccess; t++)

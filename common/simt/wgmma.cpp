@@ -101,6 +101,14 @@ static int engine_of(const Worker &worker) {
     return copy_engines + worker.current->warp / warps_in_group % wgmma_engines;
 }
 
+void next_product(const Worker &worker, int &engine, uint32_t &clock) {
+    size_t group = size_t(worker.current->warp / warps_in_group);
+    bool has_one = group < worker.async.wgmma.size();
+    const WgmmaQueue *queue = has_one ? worker.async.wgmma[group].get() : nullptr;
+    engine = has_one ? engine_of(worker) : -1;
+    clock = (queue ? queue->filling[worker.current->warp % warps_in_group] : 0) + 1;
+}
+
 // ---- Issue ----
 
 // Collects the chunks that the whole instruction reads, and checks them.

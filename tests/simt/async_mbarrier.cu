@@ -82,6 +82,29 @@ template <bool lapped> __global__ void two_phases(float *out) {
 }
 constexpr int lapped_wait = LINE_OF(6);
 
+// All lanes of warp 1 wait, and one of them lets the next phase begin: once all are back, or at once.
+template <bool together> __global__ void one_for_all(float *out) {
+    __shared__ uint64_t full, empty;
+    uint32_t full_bar = shared_address(&full), empty_bar = shared_address(&empty);
+    if (threadIdx.x == 0) {
+        mbarrier_init(full_bar, 1);
+        mbarrier_init(empty_bar, 1);
+    }
+    __syncthreads();  // the mbarriers are there
+    for (uint32_t round = 0; round < 3; round++) {
+        if (threadIdx.x == 0) {
+            mbarrier_wait(empty_bar, ~round & 1);
+            mbarrier_arrive(full_bar);
+        } else if (threadIdx.x >= 32) {
+            mbarrier_wait(full_bar, round & 1);
+            if (together) __syncwarp();
+            if (threadIdx.x == 32) mbarrier_arrive(empty_bar);
+        }
+    }
+    if (threadIdx.x >= 32) out[32 * blockIdx.x + threadIdx.x % 32] = 1;
+}
+constexpr int next_phase = LINE_OF(9), others_wait = LINE_OF(7);
+
 enum bytes_bug { bytes_right, bytes_polled, extra_arrival, bytes_overflow, too_small, too_large, forgotten };
 
 // One bulk copy of 1024 bytes.
@@ -262,6 +285,11 @@ static void check_hand_overs() {
     planted("a lapped waiter", [] { two_phases<true><<<1, 64>>>(out); },
             {{"has not come back yet from its wait", lapped_wait, 0},
              {"mbarrier wait (parity 0) for byte 0 of shared 'full' (8 bytes) (phase 2", lapped_wait, 0}});
+    silent(
+        "one arrives for all", [] { one_for_all<true><<<3, 64>>>(out); }, out, 3 * 32, [](int) { return 1; });
+    planted("one arrives before all are back", [] { one_for_all<false><<<1, 64>>>(out); },
+            {{"has not come back yet from its wait", others_wait, 0},
+             {"an mbarrier's next phase may end before a thread is back", next_phase, others_wait}});
     silent(
         "polling", [] { polling<<<3, 64>>>(out); }, out, 3 * 32, [](int i) { return 31 - i % 32; });
 }

@@ -98,6 +98,22 @@ template <store_bug bug> __global__ void store_boxes(const __grid_constant__ CUt
 }
 constexpr int store_write = LINE_OF(12), store_issue = LINE_OF(8);
 
+// A bulk store, and then an ordinary one to the same place: which of them is the last?
+template <bool waits> __global__ void stored_twice(float *out) {
+    __shared__ __align__(16) float tile[64];
+    tile[threadIdx.x] = 1;
+    fence_proxy_async();
+    __syncthreads();  // the tile is whole
+    if (threadIdx.x > 0) return;
+    bulk_store(out + 64 * blockIdx.x, shared_address(tile), sizeof tile);
+    bulk_commit();
+    if (waits)
+        bulk_wait<0>();
+    else
+        bulk_wait_read<0>();
+    out[64 * blockIdx.x] = 2;
+}
+
 enum sum_bug { sum_right, sum_unwritten, sum_outside };
 
 // Each block adds to the same numbers.
@@ -253,6 +269,13 @@ template <sum_bug bug> static void check_sum(const char *name, std::initializer_
 
 // Of several blocks, whatever becomes of the first: the others must not wait for it.
 static void check_sums() {
+    silent(
+        "stored twice", [] { stored_twice<true><<<3, 64>>>(out); }, out, 3 * 64,
+        [](int i) { return i % 64 ? 1 : 2; });
+    // A store that has left shared memory may still be on its way.
+    silent(
+        "stored twice, one late", [] { stored_twice<false><<<3, 64>>>(out); }, out, 3 * 64,
+        [](int) { return 1; });
     silent(
         "sum",
         [] {
