@@ -145,7 +145,7 @@ static __device__ void load_rows(const T *first, int64_t stride, int64_t count, 
 // quantise_rotate of common/quantise.h for a chunk: butterflies within a thread, then between lanes.
 template <int D> static __device__ void rotate(float (&x_reg)[8]) {
 #pragma unroll
-    for (int e = 0; e < 8; e++) x_reg[e] *= quantise_sign(chunk<D>() * 8 + e) * quantise_rotation_factor(D);
+    for (int e = 0; e < 8; e++) x_reg[e] *= quantise_sign(chunk<D>() * 8 + e);
 #pragma unroll
     for (int n = 0; n < 12; n++) {
         int step = 1 << n / 4, e = n % 4 / step * 2 * step + n % 4 % step;  // numbers e without that bit
@@ -159,6 +159,8 @@ template <int D> static __device__ void rotate(float (&x_reg)[8]) {
             float other = __shfl_xor_sync(ALL_LANES, x_reg[e], step);
             x_reg[e] = chunk<D>() & step ? other - x_reg[e] : other + x_reg[e];
         }
+#pragma unroll
+    for (int e = 0; e < 8; e++) x_reg[e] *= quantise_rotation_factor(D);  // last, as there: ties round alike
 }
 
 // The largest |x| of the block's 128 tokens. fmaxf passes over a NaN: other rows need a scale all the same.
