@@ -19,6 +19,7 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -635,7 +636,8 @@ template <class T, int D> static void staged_of(struct attention a) {
 template <class T, int D> static void pipelined_of(struct attention a) {
     constexpr int BYTES = (TILE + 4 * TILE_KEYS<D>)*D * 2;
     CUDA_CHECK(cudaFuncSetAttribute(pipelined<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-    pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR));
+    pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(
+        a, fminf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), FLT_MAX));
 }
 
 static void launch_loop_swap(struct attention a) { LAB16_LAUNCH(a, loop_swap_of); }

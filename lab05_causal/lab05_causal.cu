@@ -18,6 +18,7 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -503,8 +504,8 @@ template <class T, int D, int STEP> static void attention_tiles_of(struct attent
     // Packed sequences: each may have a last tile that is not full.
     int64_t tiles = a.sequences > 0 ? ((int64_t)a.seqlen_q + (int64_t)a.sequences * (QUERIES - 1)) / QUERIES
                                     : (int64_t)a.batch * lab_blocks(a.seqlen_q, QUERIES);
-    attention_tiles<T, D, STEP>
-        <<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(a, fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR));
+    attention_tiles<T, D, STEP><<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(
+        a, fminf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), FLT_MAX));
 }
 template <class T, int D> static void masked_of(struct attention a) { attention_tiles_of<T, D, MASKED>(a); }
 template <class T, int D> static void skipped_of(struct attention a) { attention_tiles_of<T, D, SKIPPED>(a); }

@@ -20,6 +20,7 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -1007,7 +1008,7 @@ template <class T, int D, enum step STEP> static void key_tiles_of(struct attent
     CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     int abreast = max(1, multiprocessors * BLOCKS<D> * KEY_TILE / max(a.seqlen_k, 1));
     // Not 0, which masked scores are multiplied by.
-    float factor = copysignf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), a.scale);
+    float factor = copysignf(fminf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), FLT_MAX), a.scale);
     key_tiles<T, D, STEP><<<blocks, KEY_THREADS<D>, BYTES>>>(a, factor, abreast);
     CUDA_CHECK(cudaGetLastError());
 }
