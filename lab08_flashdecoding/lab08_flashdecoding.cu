@@ -621,8 +621,9 @@ static __device__ void finish(const struct attention *a, const struct division *
             const float2 *from = (const float2 *)(sums_smem + (n * STRIP + r % STRIP) * SUMS_STRIDE<D>);
 #pragma unroll
             for (int e = 0; e < PAIRS<D>; e++) {
-                sums[e].x += weight * from[lane() + e * WARP].x;
-                sums[e].y += weight * from[lane() + e * WARP].y;
+                float2 x = from[lane() + e * WARP];
+                sums[e].x += weight * x.x;
+                sums[e].y += weight * x.y;
             }
         }
         if (w->parts == 1) {
