@@ -231,7 +231,7 @@ lab_case(splits_3 PROBE --seqlen-q 4 --seqlen-k 1000 --heads 6 --kv-heads 2 --di
 lab_case(splits_7 --seqlen-q 1 --seqlen-k 900 --heads 8 --kv-heads 1 --dim 128 --splits 7)
 lab_case(splits_16 --seqlen-q 2 --seqlen-k 2049 --heads 2 --kv-heads 1 --dim 16 --splits 16 --causal)
 lab_case(splits_32 --seqlen-q 1 --seqlen-k 4096 --heads 4 --kv-heads 1 --dim 8 --splits 32)
-lab_case(splits_64 --seqlen-q 16 --seqlen-k 8192 --heads 1 --dim 8 --splits 64)
+lab_case(splits_64 --seqlen-q 1 --seqlen-k 8192 --heads 1 --dim 8 --splits 64)
 lab_case(splits_128 --seqlen-q 1 --seqlen-k 16384 --heads 1 --dim 8 --splits 128)
 lab_case(splits_more_than_tiles PROBE --seqlen-q 3 --seqlen-k 200 --heads 6 --kv-heads 3 --dim 16 --splits 128)
 lab_case(splits_one_key --seqlen-q 2 --seqlen-k 1 --heads 2 --kv-heads 1 --dim 16 --splits 7 --causal)
@@ -249,6 +249,12 @@ lab_case(splits_nan_v PROBE --seqlen-q 3 --seqlen-k 500 --heads 2 --dim 16 --inp
 lab_case(splits_bshd --batch 3 --seqlen-q 2 --seqlen-k 300 --heads 6 --kv-heads 2 --dim 24 --layout bshd --pad 8 --splits 2)
 lab_case(splits_ragged PROBE --seqlens-q 1,1,1,1,1,1 --seqlens-k 1,700,129,0,64,300 --heads 6 --kv-heads 2 --dim 16 --splits 3)
 lab_case(splits_ragged_causal --seqlens-q 4,0,3,40,1 --seqlens-k 500,9,3,300,0 --heads 4 --kv-heads 2 --dim 16 --splits 2 --causal)
+lab_case(splits_1_ragged PROBE --seqlens-q 1,1,1,1,1,1 --seqlens-k 1,700,129,0,64,300 --heads 6 --kv-heads 2 --dim 16 --splits 1)
+lab_case(splits_1_ragged_causal --seqlens-q 9,0,30,2,1 --seqlens-k 900,70,140,1,600 --heads 4 --kv-heads 2 --dim 16 --splits 1 --causal)
+lab_case(splits_1_ring PROBE --seqlen-q 1 --seqlen-k 1500 --heads 4 --kv-heads 2 --dim 64 --splits 1)  # more tiles than stages
+lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-heads 1 --dim 128 --splits 1 --causal)
+lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
+lab_case(decode_many_heads --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
 # ... and as each kernel splits by itself: a long one among short ones.
 lab_case(ragged --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 5,1900,0,1,128,129,40 --heads 8 --kv-heads 2 --dim 64)
 lab_case(ragged_causal --seqlens-q 2,16,1,0,5 --seqlens-k 900,400,1,70,3 --heads 4 --kv-heads 1 --dim 128 --causal)
