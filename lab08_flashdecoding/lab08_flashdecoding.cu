@@ -571,19 +571,25 @@ static __device__ void merge_row(const struct attention *a, const struct divisio
     for (int p = lane(); p < w->parts; p += WARP) m = fmaxf(m, how->statistics[slot_of(w, p) * R + r].x);
     for (int offset = 1; offset < WARP; offset *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, offset));
     float2 sums[PAIRS<D>] = {};
-#pragma unroll 8
-    for (int p = 0; p < w->parts; p++) {
-        int64_t at = slot_of(w, p) * R + r;
-        float2 part = how->statistics[at];
-        float weight = ex2(part.x - m);
+    for (int first = 0; first < w->parts; first += WARP) {
+        int p = first + lane();
+        float2 part = p < w->parts ? how->statistics[slot_of(w, p) * R + r] : make_float2(LOWEST, 0.0f);
+        float weight = ex2(part.x - m);  // of this lane's part
         l += weight * part.y;
+        // The addresses of sums wait for nothing: many loads are on their way together.
+#pragma unroll 8
+        for (int n = 0; n < min(WARP, w->parts - first); n++) {
+            const float2 *from = (const float2 *)(how->sums + (slot_of(w, first + n) * R + r) * D);
+            float scale = __shfl_sync(ALL_LANES, weight, n);
 #pragma unroll
-        for (int e = 0; e < PAIRS<D>; e++) {
-            float2 x = ((const float2 *)(how->sums + at * D))[lane() + e * WARP];
-            sums[e].x += weight * x.x;
-            sums[e].y += weight * x.y;
+            for (int e = 0; e < PAIRS<D>; e++) {
+                float2 x = from[lane() + e * WARP];
+                sums[e].x += scale * x.x;
+                sums[e].y += scale * x.y;
+            }
         }
     }
+    for (int offset = 1; offset < WARP; offset *= 2) l += __shfl_xor_sync(ALL_LANES, l, offset);
     store_row<T, D>(a, w, r, m, l, sums);
 }
 

@@ -22,16 +22,16 @@ split       decode  reads      = G * 2*2*E*d + H * P*W * 2*M*d
 split       *       conflicts  = 0
 one_launch  *       conflicts  = 0
 
-# A part is D sums a row, m and l; whoever merges reads m once and then, with each of 32 lanes, m and l.
+# A part is D sums a row, m and l; whoever merges reads m, for its maximum, and then all of it.
 split       *       writes     = H*M * (2*d + 4) + (P > 1 ? H*M * P * (4*D + 8) : 0)
 one_launch  *       writes     = H*M * (2*d + 4) + (P > 1 ? H*M * P * (4*D + 8) : 0)
-one_launch  *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (4 + 32*8 + 4*D) : 0)
+one_launch  *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (4 + 8 + 4*D) : 0)
 
 only N > 0 && M > 0 && S == 0
 unsplit     *       reads      = H * (2*2*e*d + w * 2*M*d)
 unsplit     *       writes     = H * (2*M*d + 4*M)
 unsplit     *       conflicts  = 0
-balanced    *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (4 + 32*8 + 4*D) : 0)
+balanced    *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (4 + 8 + 4*D) : 0)
 balanced    *       writes     = H*M * (2*d + 4) + (P > 1 ? H*M * P * (4*D + 8) : 0)
 balanced    *       conflicts  = 0
 
