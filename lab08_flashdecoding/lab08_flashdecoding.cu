@@ -710,21 +710,23 @@ template <int STEP> static int64_t most_items(const struct attention *a) {
     return tiles * heads_of<STEP>(a);
 }
 
-// How many parts: the smallest number with which multiprocessors idle for at most 5 % more of the time than
-// with the best number, if every block takes the same time and they come in waves of one block each. More
-// parts than tiles there are not, and one is enough where items fill 20 waves.
+// How many parts: the smallest number that takes at most 5 % longer than the best one, if blocks come in
+// waves, one a multiprocessor, and each takes as long as its tiles and one more, for what it does before and
+// after. No more than fill 20 waves (then one part does as well), which bounds the workspace, and no more
+// than tiles.
 template <int STEP> static int choose_splits(const struct attention *a, int multiprocessors) {
     int64_t rows = is_wide<STEP>(a) ? ROWS<true> : ROWS<false>;
     int64_t sequences = a->sequences > 0 ? a->sequences : a->batch;
     int64_t items = sequences * heads_of<STEP>(a) * ceil_divide(usual_seqlen_q(a) * group_of<STEP>(a), rows);
-    int most = min(key_tiles((int)ceil_divide(a->seqlen_k, max(a->sequences, 1))), MOST_SPLITS);
-    double best = 0.0;
+    int tiles = key_tiles((int)ceil_divide(a->seqlen_k, max(a->sequences, 1)));
+    int64_t waves = 20 * (int64_t)multiprocessors / max(most_items<STEP>(a), (int64_t)1);
+    int most = (int)max(min(min((int64_t)tiles, (int64_t)MOST_SPLITS), waves), (int64_t)1);
+    int64_t best = INT64_MAX;
     for (int pass = 0; pass < 2; pass++)
         for (int splits = 1; splits <= most; splits++) {
-            double busy = (double)(items * splits) /
-                          (double)(ceil_divide(items * splits, multiprocessors) * multiprocessors);
-            if (pass == 0) best = fmax(best, busy);
-            if (pass == 1 && busy >= 0.95 * best) return splits;
+            int64_t time = ceil_divide(items * splits, multiprocessors) * (ceil_divide(tiles, splits) + 1);
+            if (pass == 0) best = min(best, time);
+            if (pass == 1 && 100 * time <= 105 * best) return splits;
         }
     return 1;
 }
