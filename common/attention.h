@@ -60,6 +60,9 @@ struct attention {
     int sequences;            // 0: not packed
     const int *cu_seqlens_q;  // [sequences + 1], ascending from 0; in device memory for a kernel
     const int *cu_seqlens_k;  // the same for keys
+    // How many blocks share a query's keys, for kernels that split them (lab 08); 0: as many as the kernel's
+    // own rule says.
+    int splits;
     struct trace *trace;  // in a traced launch, where it keeps its timeline (trace.h); else a null pointer
 };
 

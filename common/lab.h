@@ -20,9 +20,10 @@ enum lab_exit { LAB_OK = 0, LAB_WRONG = 1, LAB_USAGE = 2, LAB_SKIPPED = 77 };
 
 // What only some kernels can do.
 enum feature {
-    FEATURE_WINDOW = 1 << 0,    // --window
-    FEATURE_PACKED = 1 << 1,    // --seqlens: packed sequences
-    FEATURE_UNALIGNED = 1 << 2  // rows that start at any element, not only at multiples of 16 bytes
+    FEATURE_WINDOW = 1 << 0,     // --window
+    FEATURE_PACKED = 1 << 1,     // --seqlens: packed sequences
+    FEATURE_UNALIGNED = 1 << 2,  // rows that start at any element, not only at multiples of 16 bytes
+    FEATURE_SPLITS = 1 << 3      // --splits: keys shared out to so many blocks
 };
 
 // What a kernel can do; anything else is refused in one sentence with exit code 2, never answered wrongly.
@@ -73,6 +74,7 @@ static inline double kernel_flops(const struct kernel *kernel, const struct atte
 
 struct shape {
     int batch, heads, kv_heads, seqlen, head_dim;
+    int seqlen_q;  // 0: seqlen queries, as there are keys
 };
 
 struct lab {

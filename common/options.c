@@ -24,6 +24,7 @@ enum option {
     OPTION_CAUSAL,
     OPTION_WINDOW,
     OPTION_FULL,
+    OPTION_SPLITS,
     OPTION_SCALE,
     OPTION_LAYOUT,
     OPTION_PAD,
@@ -77,6 +78,8 @@ static const struct {
     [OPTION_WINDOW] = {"window", "L,R",
                        "query i sees keys i + N - M - L ... i + N - M + R only; -1: no limit on that side; "
                        "R is L if left out, 0 with --causal"},
+    [OPTION_SPLITS] = {"splits", "S",
+                       "blocks that share a query's keys, 1 to 128 (default: as a kernel's own rule says)"},
     [OPTION_SCALE] = {"scale", "S", "factor of the scores (default: 1 / sqrt(D))"},
     [OPTION_LAYOUT] = {"layout", "L", "order in memory: bhsd (default) or bshd, or four of them: q,k,v,o"},
     [OPTION_PAD] = {"pad", "E", "elements between the rows of every tensor that nobody may touch"},
@@ -159,6 +162,11 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
         return 0;
     case OPTION_WINDOW:
         o->window_text = value;
+        return 0;
+    case OPTION_SPLITS:
+        if (parse_int(name, value, 1, &o->splits, why) != 0) return -1;
+        if (o->splits > MAX_SPLITS)
+            return fail(why, "--splits is %d; it is at most %d.", o->splits, MAX_SPLITS);
         return 0;
     case OPTION_SCALE:
         o->given |= GIVEN_SCALE;
@@ -361,7 +369,8 @@ int options_parse(int argc, char **argv, const struct lab *lab, const struct sha
                   struct message *why) {
     memset(o, 0, sizeof *o);
     o->batch = shape->batch, o->heads = shape->heads, o->kv_heads = shape->kv_heads;
-    o->seqlen_q = o->seqlen_k = shape->seqlen, o->head_dim = shape->head_dim;
+    o->seqlen_q = shape->seqlen_q ? shape->seqlen_q : shape->seqlen;
+    o->seqlen_k = shape->seqlen, o->head_dim = shape->head_dim;
     o->dtype = DTYPE_FP16, o->seed = 1, o->causal = lab->causal;
     unsigned seen[OPTION_COUNT] = {0};
     for (int i = 1; i < argc; ++i) {
@@ -396,6 +405,12 @@ int options_choose(const struct options *o, const struct kernel *kernel) {
 
 // ---------------------------------------------------------------- manual
 
+static void print_shape(FILE *out, const struct shape *s) {
+    fprintf(out, " --batch %d --heads %d --kv-heads %d --seqlen%s %d --dim %d", s->batch, s->heads,
+            s->kv_heads, s->seqlen_q ? "-k" : "", s->seqlen, s->head_dim);
+    if (s->seqlen_q) fprintf(out, " --seqlen-q %d", s->seqlen_q);
+}
+
 void options_print_help(FILE *out, const struct lab *lab, const struct shape *shape) {
     fprintf(out, "%s: %s\n(%s)\n\nusage: %s [options]\n\n", lab->name, lab->idea, lab->lecture, lab->name);
     for (int i = 0; i < OPTION_COUNT; ++i) {
@@ -403,13 +418,14 @@ void options_print_help(FILE *out, const struct lab *lab, const struct shape *sh
         snprintf(left, sizeof left, "--%s %s", table[i].name, table[i].value ? table[i].value : "");
         fprintf(out, "  %-17s %s\n", left, table[i].text);
     }
-    fprintf(out, "\nDefault shape here: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d\n",
-            shape->batch, shape->heads, shape->kv_heads, shape->seqlen, shape->head_dim);
-    if (memcmp(shape, &lab->on_cpu, sizeof *shape) != 0)  // lab_main
-        fprintf(out,
-                "(with --profile or --sanitize: --batch %d --heads %d --kv-heads %d --seqlen %d --dim %d)\n",
-                lab->on_cpu.batch, lab->on_cpu.heads, lab->on_cpu.kv_heads, lab->on_cpu.seqlen,
-                lab->on_cpu.head_dim);
+    fputs("\nDefault shape here:", out);
+    print_shape(out, shape);
+    fputc('\n', out);
+    if (memcmp(shape, &lab->on_cpu, sizeof *shape) != 0) {  // lab_main
+        fputs("(with --profile or --sanitize:", out);
+        print_shape(out, &lab->on_cpu);
+        fputs(")\n", out);
+    }
     fprintf(out, "\nInputs:\n");
     for (int i = 0; i < INPUTS_COUNT; ++i)
         fprintf(out, "  %-11s %s\n", inputs_name((enum input_kind)i), inputs_purpose((enum input_kind)i));
@@ -445,11 +461,11 @@ void options_print_list(FILE *out, const struct lab *lab) {
         for (int t = 0; t < DTYPE_COUNT; ++t)
             if (kernel->support.dtypes >> t & 1) fprintf(out, " %s", dtype_name((enum dtype)t));
         unsigned features = kernel->support.features;
-        fprintf(out, "; head_dim a multiple of %d up to %d%s%s%s%s%s", kernel->support.head_dim_multiple,
+        fprintf(out, "; head_dim a multiple of %d up to %d%s%s%s%s%s%s", kernel->support.head_dim_multiple,
                 kernel->support.head_dim_max, features & FEATURE_WINDOW ? "; --window" : "",
                 features & FEATURE_PACKED ? "; --seqlens" : "",
                 features & FEATURE_UNALIGNED ? "; any alignment" : "",
-                kernel->workspace ? "; needs workspace" : "",
+                features & FEATURE_SPLITS ? "; --splits" : "", kernel->workspace ? "; needs workspace" : "",
                 kernel->support.gpu_only ? "; gpu backend only" : "");
         if (kernel->support.score_max > 0) fprintf(out, "; scores up to %g", kernel->support.score_max);
         if (kernel->launch_traced) fputs("; --trace", out);

@@ -25,7 +25,7 @@ enum given {
     GIVEN_SCALE = 1 << 8
 };
 
-enum { MAX_CHOSEN_KERNELS = 16, MAX_SEQUENCES = 8192 };
+enum { MAX_CHOSEN_KERNELS = 16, MAX_SEQUENCES = 8192, MAX_SPLITS = 128 };
 
 struct options {
     int batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim;
@@ -36,6 +36,7 @@ struct options {
     // --seqlens: batch is 1, seqlen_q and seqlen_k are the sums. 0 sequences: not packed.
     int sequences;
     int cu_seqlens_q[MAX_SEQUENCES + 1], cu_seqlens_k[MAX_SEQUENCES + 1];
+    int splits;             // as in struct attention
     float scale;            // 1 / sqrt(head_dim) unless GIVEN_SCALE
     enum layout layout[4];  // of q, k, v and o
     enum input_kind inputs;

@@ -40,12 +40,14 @@ static const struct {
     const char *option, *lab;
 } features[] = {{FEATURE_WINDOW, "--window", "lab05_causal"},
                 {FEATURE_PACKED, "--seqlens", "lab05_causal"},
-                {FEATURE_UNALIGNED, "a --pad that puts rows off multiples of 16 bytes", "lab01_naive"}};
+                {FEATURE_UNALIGNED, "a --pad that puts rows off multiples of 16 bytes", "lab01_naive"},
+                {FEATURE_SPLITS, "--splits", "lab08_flashdecoding"}};
 
 static unsigned features_needed(const struct attention *a) {
     int64_t row_bytes = ((int64_t)a->head_dim + a->pad) * dtype_bytes(a->dtype);
     return (a->window ? (unsigned)FEATURE_WINDOW : 0u) | (a->sequences ? (unsigned)FEATURE_PACKED : 0u) |
-           (a->pad && row_bytes % 16 != 0 ? (unsigned)FEATURE_UNALIGNED : 0u);
+           (a->pad && row_bytes % 16 != 0 ? (unsigned)FEATURE_UNALIGNED : 0u) |
+           (a->splits ? (unsigned)FEATURE_SPLITS : 0u);
 }
 
 // "--window (but B, C do)", or "(but lab05_causal does)" if no kernel of this lab does.

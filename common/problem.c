@@ -113,6 +113,7 @@ struct attention problem_shape(const struct options *o) {
                               .window = o->window,
                               .window_left = o->window_left,
                               .window_right = o->window_right,
+                              .splits = o->splits,
                               .dtype = o->dtype,
                               .sequences = o->sequences,
                               .cu_seqlens_q = o->sequences ? o->cu_seqlens_q : NULL,

@@ -401,6 +401,7 @@ void report_write_shape(FILE *out, const struct report *report) {
     json_text(out, "dtype", dtype_name(a->dtype));
     json_text(out, "layout", layout);
     if (a->pad) fprintf(out, ", \"pad\": %d", a->pad);
+    if (a->splits) fprintf(out, ", \"splits\": %d", a->splits);
     json_number(out, "scale", a->scale);
     fputc('}', out);
 }

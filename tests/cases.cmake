@@ -236,6 +236,41 @@ lab_case(packed_huge --seqlens 40,9,66 --dim 32 --heads 1 --inputs huge)
 lab_case(packed_nan PROBE --seqlens 40,9,20 --causal --dim 16 --inputs nan)  # the very last key's NaN reaches the very last row
 lab_case(packed_nan_v PROBE --seqlens 40,9,20 --dim 16 --inputs nan-v)  # and one in the last sequence that sequence alone
 
+# Keys split among blocks, for labs that do that: one part, as many as tiles of 128 keys, and more than there are.
+lab_case(splits_1 PROBE --seqlen-q 1 --seqlen-k 700 --heads 4 --kv-heads 2 --dim 16 --splits 1)
+lab_case(splits_2 PROBE --seqlen-q 1 --seqlen-k 700 --heads 6 --kv-heads 2 --dim 16 --splits 2)
+lab_case(splits_3 PROBE --seqlen-q 4 --seqlen-k 1000 --heads 6 --kv-heads 2 --dim 40 --splits 3 --causal)
+lab_case(splits_7 --seqlen-q 1 --seqlen-k 900 --heads 8 --kv-heads 1 --dim 128 --splits 7)
+lab_case(splits_16 --seqlen-q 2 --seqlen-k 2049 --heads 2 --kv-heads 1 --dim 16 --splits 16 --causal)
+lab_case(splits_32 --seqlen-q 1 --seqlen-k 4096 --heads 4 --kv-heads 1 --dim 8 --splits 32)
+lab_case(splits_64 --seqlen-q 1 --seqlen-k 8192 --heads 1 --dim 8 --splits 64)
+lab_case(splits_128 --seqlen-q 1 --seqlen-k 16384 --heads 1 --dim 8 --splits 128)
+lab_case(splits_more_than_tiles PROBE --seqlen-q 3 --seqlen-k 200 --heads 6 --kv-heads 3 --dim 16 --splits 128)
+lab_case(splits_one_key --seqlen-q 2 --seqlen-k 1 --heads 2 --kv-heads 1 --dim 16 --splits 7 --causal)
+lab_case(splits_no_keys --seqlen-q 3 --seqlen-k 0 --heads 2 --dim 16 --splits 3)
+lab_case(splits_tile_borders --seqlen-q 1 --seqlen-k 385 --heads 2 --dim 16 --splits 4)  # a key alone in its part
+lab_case(splits_rows_17 PROBE --seqlen-q 17 --seqlen-k 513 --heads 1 --dim 16 --splits 4 --causal)
+lab_case(splits_rows_64 --seqlen-q 16 --seqlen-k 400 --heads 4 --kv-heads 1 --dim 64 --splits 3 --causal)
+lab_case(splits_rows_65 --seqlen-q 13 --seqlen-k 300 --heads 5 --kv-heads 1 --dim 24 --splits 2 --causal)
+lab_case(splits_empty_part PROBE --seqlen-q 200 --seqlen-k 400 --heads 1 --dim 16 --splits 4 --causal)  # hidden from the first rows
+lab_case(splits_steep PROBE --seqlen-q 1 --seqlen-k 600 --heads 1 --dim 16 --inputs steep --splits 4)  # parts of far apart maxima
+lab_case(splits_steep_falling --seqlen-q 1 --seqlen-k 600 --heads 1 --dim 16 --inputs steep --scale -0.25 --splits 4)
+lab_case(splits_zero_q PROBE --seqlen-q 2 --seqlen-k 700 --heads 4 --kv-heads 2 --dim 8 --inputs zero-q --splits 3)  # lse = ln(keys seen)
+lab_case(splits_nan --seqlen-q 3 --seqlen-k 500 --heads 2 --dim 16 --inputs nan --splits 3 --causal)
+lab_case(splits_nan_v PROBE --seqlen-q 3 --seqlen-k 500 --heads 2 --dim 16 --inputs nan-v --splits 3 --causal)
+lab_case(splits_bshd --batch 3 --seqlen-q 2 --seqlen-k 300 --heads 6 --kv-heads 2 --dim 24 --layout bshd --pad 8 --splits 2)
+lab_case(splits_ragged PROBE --seqlens-q 1,1,1,1,1,1 --seqlens-k 1,700,129,0,64,300 --heads 6 --kv-heads 2 --dim 16 --splits 3)
+lab_case(splits_ragged_causal --seqlens-q 4,0,3,40,1 --seqlens-k 500,9,3,300,0 --heads 4 --kv-heads 2 --dim 16 --splits 2 --causal)
+lab_case(splits_1_ragged PROBE --seqlens-q 1,1,1,1,1,1 --seqlens-k 1,700,129,0,64,300 --heads 6 --kv-heads 2 --dim 16 --splits 1)
+lab_case(splits_1_ragged_causal --seqlens-q 9,0,30,2,1 --seqlens-k 900,70,140,1,600 --heads 4 --kv-heads 2 --dim 16 --splits 1 --causal)
+lab_case(splits_1_ring PROBE --seqlen-q 1 --seqlen-k 1500 --heads 4 --kv-heads 2 --dim 64 --splits 1)  # more tiles than stages
+lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-heads 1 --dim 128 --splits 1 --causal)
+lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
+lab_case(decode_many_heads --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
+# ... and as each kernel splits by itself: a long one among short ones.
+lab_case(ragged --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 5,1900,0,1,128,129,40 --heads 8 --kv-heads 2 --dim 64)
+lab_case(ragged_causal --seqlens-q 2,16,1,0,5 --seqlens-k 900,400,1,70,3 --heads 4 --kv-heads 1 --dim 128 --causal)
+
 # dO in one row: what other rows and keys that it does not see get is exactly 0.
 lab_case(one_row PROBE --seqlen 70 --heads 6 --kv-heads 3 --dim 24 --inputs one-row)
 lab_case(one_row_causal PROBE --seqlen-q 33 --seqlen-k 70 --heads 4 --kv-heads 2 --causal --inputs one-row)

@@ -8,6 +8,28 @@
 
 #include "base.h"
 
+// count_round: what a block that takes part in a round of `last` + 1 blocks calls when it is done. Returns
+// how many were done before it, and sets the number back to 0 for the next round when that is `last`. Both a
+// release and an acquire: whoever gets `last` sees what all others wrote before their calls (through barriers
+// as above), as do the threads that a barrier follows it to. (PTX ISA, "atom", .inc and .acq_rel.)
+#if defined(__CUDACC__)
+PTX_FN unsigned count_round(unsigned *done, unsigned last) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(done), "r"(last)
+                 : "memory");
+    return before;
+}
+#else
+PTX_FN unsigned count_round(unsigned *done, unsigned last) {
+    __threadfence();
+    unsigned before = atomicInc(done, last);
+    __threadfence();
+    return before;
+}
+#endif
+
 #if defined(__CUDACC__)
 PTX_FN int load_acquire(const int *from) {
     int value;

@@ -16,7 +16,7 @@
 #               barriers                       times that a warp passed a barrier of its block
 #               conflicts                      wavefronts of shared memory beyond those without bank conflicts
 #     FORMULA   what sh calls arithmetic; / rounds down. N keys, M queries, d head_dim, H heads (of all batches),
-#               V pairs (query, key) of one head that are not masked; causal is 1 or 0; up(x, y) is x / y rounded up; falling and rising are 1
+#               G heads of K and V (likewise), S splits (0: not said), V pairs (query, key) of one head that are not masked; causal is 1 or 0; up(x, y) is x / y rounded up; falling and rising are 1
 #               if OPTION has --inputs of that name, by which the scores of a row fall or rise from key to key, else 0
 #
 # A line "only CONDITION" before formulas says, in the same arithmetic, for which shapes they hold: 1 for all. Where no
@@ -41,6 +41,9 @@ shape=$(grep '^"shape"' "$dir/json")
 of_shape() { printf '%s\n' "$shape" | value "$1"; }
 N=$(of_shape seqlen_k) M=$(of_shape seqlen_q) d=$(of_shape head_dim)
 H=$(($(of_shape batch) * $(of_shape heads)))
+# shellcheck disable=SC2034 # formulas use both
+G=$(($(of_shape batch) * $(of_shape kv_heads))) S=$(of_shape splits)
+S=${S:-0}
 V=$((N * M)) causal=0
 if [ "$(of_shape causal)" = true ]; then
     # shellcheck disable=SC2034 # formulas use it
