@@ -10,7 +10,7 @@
 # OPTIONS are a lab's own options, and say the whole shape; what they leave out is --batch 1 --heads 2 --dim 64 (and, without
 # --causal, --full). Only labs with the feature run a case with --window or --seqlens, or with --inputs one-row. PROBE marks
 # the cases that the wrong kernels of wrong/ have to survive: cheap ones that between them catch every kind of fault.
-# PERSISTENT: only for labs whose blocks take several tiles of queries each (feature persistent); these are many blocks.
+# PERSISTENT, SPLITS: only for labs with that feature (tests/CMakeLists.txt), because others would take long.
 # A new case is a line here and nothing else.
 
 # Lengths around the tile sizes that kernels use (16, 32, 64, 128), where tails and masks go wrong.
@@ -51,13 +51,13 @@ lab_case(tiles_3_falling PROBE --seqlen-q 4 --seqlen-k 240 --dim 128 --heads 1 -
 lab_case(tiles_2_empty_rows_causal --seqlen-q 130 --seqlen-k 115 --dim 128 --heads 1 --causal)  # rows 0 ... 14 see no key
 
 # The tiles of FlashAttention-3 (lab 07): 192 queries at dim 64, 128 at 128 and 256; 128 keys, 80 at dim 256.
-lab_case(tiles_q193_k385 --seqlen-q 193 --seqlen-k 385 --heads 1)
-lab_case(tiles_q200_k330_causal --seqlen-q 200 --seqlen-k 330 --heads 1 --causal)  # 64 queries of 192 see no key of the last tile
-lab_case(tiles_q129_k257_dim128 PROBE --seqlen-q 129 --seqlen-k 257 --dim 128 --heads 1)
-lab_case(tiles_q140_k260_dim128_causal PROBE --seqlen-q 140 --seqlen-k 260 --dim 128 --heads 1 --causal)
-lab_case(tiles_empty_rows_dim128_causal PROBE --seqlen-q 270 --seqlen-k 129 --dim 128 --heads 2 --kv-heads 1 --causal)
-lab_case(tiles_q129_k161_dim256 --seqlen-q 129 --seqlen-k 161 --dim 256 --heads 1)
-lab_case(tiles_q70_k170_dim256_causal PROBE --seqlen-q 70 --seqlen-k 170 --dim 256 --heads 1 --causal)
+lab_case(tiles_q193_k385 PERSISTENT --seqlen-q 193 --seqlen-k 385 --heads 1)
+lab_case(tiles_q200_k330_causal PERSISTENT --seqlen-q 200 --seqlen-k 330 --heads 1 --causal)  # 64 queries of 192 see no key of the last tile
+lab_case(tiles_q129_k257_dim128 PROBE PERSISTENT --seqlen-q 129 --seqlen-k 257 --dim 128 --heads 1)
+lab_case(tiles_q140_k260_dim128_causal PROBE PERSISTENT --seqlen-q 140 --seqlen-k 260 --dim 128 --heads 1 --causal)
+lab_case(tiles_empty_rows_dim128_causal PROBE PERSISTENT --seqlen-q 270 --seqlen-k 129 --dim 128 --heads 2 --kv-heads 1 --causal)
+lab_case(tiles_q129_k161_dim256 PERSISTENT --seqlen-q 129 --seqlen-k 161 --dim 256 --heads 1)
+lab_case(tiles_q70_k170_dim256_causal PROBE PERSISTENT --seqlen-q 70 --seqlen-k 170 --dim 256 --heads 1 --causal)
 
 # Rings of stages (lab 07): more tiles of 128 keys than there are stages. And, for kernels whose blocks take one tile of queries after
 # another, more of these than there are multiprocessors.
@@ -266,7 +266,7 @@ lab_case(splits_1_ragged_causal --seqlens-q 9,0,30,2,1 --seqlens-k 900,70,140,1,
 lab_case(splits_1_ring PROBE --seqlen-q 1 --seqlen-k 1500 --heads 4 --kv-heads 2 --dim 64 --splits 1)  # more tiles than stages
 lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-heads 1 --dim 128 --splits 1 --causal)
 lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
-lab_case(decode_many_heads --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
+lab_case(decode_many_heads SPLITS --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
 # ... and as each kernel splits by itself: a long one among short ones.
 lab_case(ragged --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 5,1900,0,1,128,129,40 --heads 8 --kv-heads 2 --dim 64)
 lab_case(ragged_causal --seqlens-q 2,16,1,0,5 --seqlens-k 900,400,1,70,3 --heads 4 --kv-heads 1 --dim 128 --causal)

@@ -11,19 +11,19 @@ sum G B = ((!causal ? N : ((i + 1)*128 < M ? (i + 1)*128 : M) + N - M > 0 ? ((i 
 fp8         attention_e4m3  tma_reads     = H * (M*D + G*D + F*128*D + 16*(B + F))
 fp8         attention_e4m3  writes        = H * (2*M*d + 4*M)
 fp8         attention_e4m3  tensor_flops  = H * F * 128*128 * 4*D
-fp8         attention_e4m3  exps          = H * F * (128*128 + 4*128)  # P, and for each row and lane how much is kept
+fp8         attention_e4m3  exps          = H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)  # P, for each row and lane how much is kept, LSE
 fp8         attention_e4m3  barriers      = H * B * 12
 fp8         *  conflicts     = 0
 rotated     attention_e4m3  tma_reads     = H * (M*D + G*D + F*128*D + 16*(B + F))
 rotated     attention_e4m3  writes        = H * (2*M*d + 4*M)
 rotated     attention_e4m3  tensor_flops  = H * F * 128*128 * 4*D
-rotated     attention_e4m3  exps          = H * F * (128*128 + 4*128)  # P, and for each row and lane how much is kept
+rotated     attention_e4m3  exps          = H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)  # P, for each row and lane how much is kept, LSE
 rotated     attention_e4m3  barriers      = H * B * 12
 rotated     *  conflicts     = 0
 unpromoted  attention_e4m3  tma_reads     = H * (M*D + G*D + F*128*D + 16*(B + F))
 unpromoted  attention_e4m3  writes        = H * (2*M*d + 4*M)
 unpromoted  attention_e4m3  tensor_flops  = H * F * 128*128 * 4*D
-unpromoted  attention_e4m3  exps          = H * F * (128*128 + 4*128)  # P, and for each row and lane how much is kept
+unpromoted  attention_e4m3  exps          = H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)  # P, for each row and lane how much is kept, LSE
 unpromoted  attention_e4m3  barriers      = H * B * 12
 unpromoted  *  conflicts     = 0
 
