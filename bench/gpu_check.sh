@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu_check.sh [FOLDER]: everything that needs a GPU, in one go: build, tests, compute-sanitizer on every lab, and the
 # labs timed side by side with PyTorch's attention. Logs and CSV files go to FOLDER (default: build/gpu-check). Prints what
-# failed; exit code 1 if anything did. About ten minutes on an H200 with 16 cores.
+# failed; exit code 1 if anything did. More than ten minutes on an H200 with 16 cores.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-build/gpu-check}

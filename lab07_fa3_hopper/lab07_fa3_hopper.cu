@@ -8,7 +8,7 @@
 //     tma          tiles come by TMA, swizzled, and announce themselves at an mbarrier; products are mma.sync
 //     wgmma        both products by a warpgroup's own instructions, P as its left operand in registers
 //     specialized  one warp only loads, the warpgroups only compute; a ring of stages between them
-//     pingpong     the product after next starts before this softmax, and warpgroups take turns at it
+//     pingpong     the next scores are computed beside P V, and warpgroups take turns at the tensor cores
 //     persistent   a block a multiprocessor that takes tile after tile, the longest first; O leaves by TMA
 //     lazy_max     the first maximum of a row stays its reference as long as nothing overflows
 //
@@ -171,7 +171,7 @@ static __device__ __forceinline__ void pack_p(float (&s_reg)[N], uint32_t (&p_re
 }
 
 // The running maximum: m becomes that of these scores, too, and what was summed before is scaled to it.
-// Returns nothing new where a row's m did not rise: then it is scaled by 1.
+// keep: by what; 1 where m did not rise.
 template <int N>
 static __device__ __forceinline__ void raise_maximum(const float (&s_reg)[N], float factor, float *m_reg,
                                                      float *keep_reg) {
@@ -760,11 +760,11 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         float sum_reg[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) sum_reg[h] = exponentials(s_reg, h, factor, m_reg[h]);
-        // ptxas moves wgmma_wait up to the last branch, which would end the overlap; here the last one is in
-        // this loop.
+        // ptxas moves wgmma_wait up to the last branch before it, which would end the overlap. Waiting for V
+        // has a branch, so it stands here.
         trace_mark(trace, WAIT_O);
-        mbarrier_wait(full(&c->state->v, next), parity(next));
-        wgmma_wait<0>();  // O is there, and nobody reads P any more
+        mbarrier_wait(full(&c->state->v, next), parity(next));  // V is there, for the next round
+        wgmma_wait<0>();                                        // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
         trace_mark(trace, SOFTMAX);
@@ -925,7 +925,7 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
     }
     if (!a->causal || !(broken_reg[0] | broken_reg[1])) return;
     if (lane() == 0) bulk_wait<0>();  // O is written before rows of it are written again
-    __syncwarp();
+    __syncwarp();                     // it is, for all lanes
     repair_rows<T, D>(a, w, first_query, m_reg, inverse_reg, broken_reg);
 }
 

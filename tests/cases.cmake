@@ -1,6 +1,6 @@
 # cases.cmake - the cases that every lab is tested on, on each backend.
 #
-#     lab_case(NAME [PROBE] [PERSISTENT] OPTIONS...)
+#     lab_case(NAME [PROBE] [PERSISTENT] [SPLITS] OPTIONS...)
 #                                          a small case. Its inputs, o and lse are written once by ground_truth (the CTest
 #                                          test truth.DTYPE.NAME); every lab runs OPTIONS --load those files
 #     gpu_case(NAME OPTIONS...)            too big for the simulated device and for a full reference: the lab makes its own
