@@ -9,6 +9,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <float.h>
+#include <math.h>
 #include <type_traits>
 
 #include "attention.h"
@@ -46,6 +48,13 @@ static inline void lab16_launch(struct attention a, struct lab16_launchers of_ha
     CUDA_CHECK(launcher && is_16_bit ? cudaSuccess : cudaErrorNotSupported);
     launcher(a);
     CUDA_CHECK(cudaGetLastError());
+}
+
+// |scale| * log2(e), what scores are multiplied by for exponentials to the base 2. Not 0, which makes NaN of
+// -inf, a masked score, and finite: infinity makes NaN of 0, a score of a query that is 0.
+static inline float lab16_factor(const struct attention *a) {
+    constexpr float LOG2_OF_E = 1.44269504f, LEAST = 1.2e-38f;  // a normal number
+    return fminf(fmaxf(fabsf(a->scale) * LOG2_OF_E, LEAST), FLT_MAX);
 }
 
 // The two numbers of a 32-bit register, the lower half first. (pack2 of ptx.h is the way back.)

@@ -19,7 +19,6 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -496,8 +495,7 @@ constexpr float LOWEST = -1e30f;
 // m is rounded, by up to 1 where it is near the limit, and a score of its row is up to 2^RISE and three such
 // roundings above it: P is at most 2^11 then. fp16 ends at 2^16.
 constexpr float SCORE_MAX = 1 << 24;
-constexpr float LEAST_FACTOR = 1.2e-38f;  // a normal number in place of 0, by which -inf would become NaN
-constexpr float RISE = 8.0f;              // in powers of two: see raise_maximum
+constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
 
 // Changes the sign of the warp's rows of Q, in place.
 template <int D> static __device__ void negate_q(char *q_smem) {
@@ -636,8 +634,7 @@ template <class T, int D> static void staged_of(struct attention a) {
 template <class T, int D> static void pipelined_of(struct attention a) {
     constexpr int BYTES = (TILE + 4 * TILE_KEYS<D>)*D * 2;
     CUDA_CHECK(cudaFuncSetAttribute(pipelined<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-    pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(
-        a, fminf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), FLT_MAX));
+    pipelined<T, D><<<blocks_of(&a, TILE), THREADS, BYTES>>>(a, lab16_factor(&a));
 }
 
 static void launch_loop_swap(struct attention a) { LAB16_LAUNCH(a, loop_swap_of); }

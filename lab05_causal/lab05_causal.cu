@@ -18,7 +18,6 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -37,9 +36,8 @@ constexpr int QUERIES = WARPS * ROWS;      // of a block
 template <int D> constexpr int KEYS = 64;  // in a tile of K or V
 template <> constexpr int KEYS<64> = 128;
 constexpr float LOG2E = 1.44269504f;
-constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next two
+constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
-constexpr float LEAST_FACTOR = 1.2e-38f;
 constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
 
 enum step { MASKED, SKIPPED, BALANCED, PACKED };
@@ -504,8 +502,7 @@ template <class T, int D, int STEP> static void attention_tiles_of(struct attent
     // Packed sequences: each may have a last tile that is not full.
     int64_t tiles = a.sequences > 0 ? ((int64_t)a.seqlen_q + (int64_t)a.sequences * (QUERIES - 1)) / QUERIES
                                     : (int64_t)a.batch * lab_blocks(a.seqlen_q, QUERIES);
-    attention_tiles<T, D, STEP><<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(
-        a, fminf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), FLT_MAX));
+    attention_tiles<T, D, STEP><<<lab_blocks(a.heads * tiles, 1), THREADS, BYTES>>>(a, lab16_factor(&a));
 }
 template <class T, int D> static void masked_of(struct attention a) { attention_tiles_of<T, D, MASKED>(a); }
 template <class T, int D> static void skipped_of(struct attention a) { attention_tiles_of<T, D, SKIPPED>(a); }

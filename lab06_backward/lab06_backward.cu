@@ -20,7 +20,6 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -33,7 +32,6 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;
 constexpr int STRIP = 16;  // rows of an mma
 constexpr float LOG2E = 1.44269504f;
-constexpr float LEAST_FACTOR = 1.2e-38f;  // see lab 04
 
 // Lane 4 g + t has rows g and g + 8 of a strip (h = 0, 1), columns 8n + 2t and 8n + 2t + 1: see lab 04.
 static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / WARP, 0); }
@@ -1007,8 +1005,7 @@ template <class T, int D, enum step STEP> static void key_tiles_of(struct attent
     int multiprocessors = 0;
     CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     int abreast = max(1, multiprocessors * BLOCKS<D> * KEY_TILE / max(a.seqlen_k, 1));
-    // Not 0, which masked scores are multiplied by.
-    float factor = copysignf(fminf(fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR), FLT_MAX), a.scale);
+    float factor = copysignf(lab16_factor(&a), a.scale);
     key_tiles<T, D, STEP><<<blocks, KEY_THREADS<D>, BYTES>>>(a, factor, abreast);
     CUDA_CHECK(cudaGetLastError());
 }

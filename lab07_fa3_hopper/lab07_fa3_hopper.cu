@@ -20,7 +20,6 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <float.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -37,11 +36,9 @@ constexpr int ROWS = 64;    // queries of a warpgroup: 16 of each warp
 constexpr int PANEL = 64;   // columns of a panel: 128 bytes, the longest line that TMA swizzles
 constexpr int LINE = 128;   // bytes of a panel's row
 constexpr int STAGES = 2;   // tiles of K, and of V, in shared memory
-constexpr float LOG2E = 1.44269504f;
 constexpr float LN2 = 0.69314718f;
-constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next two
+constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
-constexpr float LEAST_FACTOR = 1.2e-38f;
 
 template <int D> constexpr int KEYS = 128;                 // in a tile of K or V
 template <> constexpr int KEYS<256> = 80;                  // more do not fit into shared memory
@@ -1070,10 +1067,6 @@ template <class T> static struct maps maps_of(const struct attention *a, int q_r
     if (refused) exit(LAB_USAGE);  // it has said why
     return maps;
 }
-// Finite, since where Q is zero any scale is right, and 0 times infinity is not 0.
-static float factor_of(const struct attention *a) {
-    return fminf(fmaxf(fabsf(a->scale) * LOG2E, LEAST_FACTOR), FLT_MAX);
-}
 static struct order order_of(const struct attention *a, int queries) {
     struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1};
     return order;
@@ -1100,7 +1093,7 @@ template <class T, int D> static void tma_of(struct attention a) {
     CUDA_CHECK(cudaFuncSetAttribute(tma_tiles<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, TMA_QUERIES);
     tma_tiles<T, D><<<lab_blocks((int64_t)order.pairs * order.tiles, 1), TMA_THREADS, BYTES>>>(
-        maps_of<T>(&a, TMA_QUERIES, TMA_KEYS, ROWS), a, order, factor_of(&a));
+        maps_of<T>(&a, TMA_QUERIES, TMA_KEYS, ROWS), a, order, lab16_factor(&a));
 }
 template <class T, int D, int STEP, bool TRACE> static void specialized_tiles_of(struct attention a) {
     constexpr int BYTES = END_OF_V<D> + (STEP >= PERSISTENT && !O_IN_Q<D, STEP> ? GROUPS<D> * Q_BYTES<D> : 0);
@@ -1114,14 +1107,14 @@ template <class T, int D, int STEP, bool TRACE> static void specialized_tiles_of
         CUDA_CHECK(cudaMemsetAsync(a.workspace, 0, sizeof(int)));
     }
     specialized_tiles<T, D, STEP, TRACE><<<blocks, THREADS<D>, BYTES>>>(
-        maps_of<T>(&a, ROWS, KEYS<D>, STEP >= PERSISTENT ? 16 : ROWS), a, order, factor_of(&a));
+        maps_of<T>(&a, ROWS, KEYS<D>, STEP >= PERSISTENT ? 16 : ROWS), a, order, lab16_factor(&a));
 }
 template <class T, int D> static void wgmma_of(struct attention a) {
     constexpr int BYTES = END_OF_V<D>;
     CUDA_CHECK(cudaFuncSetAttribute(wgmma_tiles<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     struct order order = order_of(&a, QUERIES<D>);
     wgmma_tiles<T, D><<<lab_blocks((int64_t)order.pairs * order.tiles, 1), GROUPS<D> * GROUP, BYTES>>>(
-        maps_of<T>(&a, ROWS, KEYS<D>, ROWS), a, order, factor_of(&a));
+        maps_of<T>(&a, ROWS, KEYS<D>, ROWS), a, order, lab16_factor(&a));
 }
 // The kernels that have a producer.
 template <int STEP, bool TRACE> struct stepped {

@@ -44,9 +44,8 @@ constexpr int MOST_SPLITS = 128;
 constexpr int MOST_ROUNDS = 1 << 16;  // of blocks that count themselves: see done_counters
 constexpr int PLAN_THREADS = 256;
 constexpr float LOG2E = 1.44269504f;
-constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next two
+constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
-constexpr float LEAST_FACTOR = 1.2e-38f;
 constexpr float RISE = 8.0f;  // in powers of two: see raise_maximum
 
 enum step { UNSPLIT, SPLIT, ONE_LAUNCH, BALANCED };
@@ -789,7 +788,7 @@ template <class T, int D, bool WIDE, int STEP> static void launch(struct attenti
     CUDA_CHECK(cudaFuncSetAttribute(decode<T, D, WIDE, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     how.stages * STAGE));
     int64_t items = most_items<STEP>(&a), blocks = STEP == BALANCED ? s.blocks : items * s.splits;
-    float factor = fmaxf(fabsf(a.scale) * LOG2E, LEAST_FACTOR);
+    float factor = lab16_factor(&a);
     if (STEP == BALANCED && a.sequences > 0) {
         make_plan<ROWS<WIDE>><<<1, PLAN_THREADS>>>(a, how);
         CUDA_CHECK(cudaGetLastError());
