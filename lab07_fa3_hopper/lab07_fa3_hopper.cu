@@ -524,7 +524,7 @@ enum step { SPECIALIZED, PINGPONG, PERSISTENT, LAZY_MAX };
 // For --trace: the roles of a block and the phases that they mark (common/trace.h).
 enum { PRODUCER, CONSUMER };  // and CONSUMER + 1, ...
 enum { WAIT_NEWS, WAIT_EMPTY, LOAD, WAIT_Q, WAIT_K, WAIT_S, SOFTMAX, WAIT_O, STORE };
-static const struct trace_names phases = {
+[[maybe_unused]] static const struct trace_names phases = {
     {"producer", "consumer 0", "consumer 1", "consumer 2"},
     {"wait for a tile of queries", "wait for an empty stage", "ask for a tile", "wait for Q", "wait for K",
      "S = Q K^T (and O += P V), wait for S", "softmax", "wait for V and O += P V", "O / l, store"}};
