@@ -760,7 +760,7 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         // ptxas moves wgmma_wait up to the last branch before it, which would end the overlap. Waiting for V
         // has a branch, so it stands here.
         trace_mark(trace, WAIT_O);
-        mbarrier_wait(full(&c->state->v, next), parity(next));  // V is there, for the next round
+        mbarrier_wait(full(&c->state->v, next), parity(next));  // the next round's V is there
         wgmma_wait<0>();                                        // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
