@@ -44,10 +44,13 @@ __global__ void __launch_bounds__(THREADS) scores_naive(struct attention a) {
     if (query >= query_count(&a)) return;
     struct position at = position_of(&a, query);
 
+    // BEGIN SOLUTION scores: sum is the product of the query's row and the key's, of the head they share.
     const half *q = row<half>(a.q, at.batch, at.head, at.i);                 // [head_dim]
     const half *k = row<half>(a.k, at.batch, kv_head_of(&a, at.head), key);  // [head_dim]
     float sum = 0.0f;
     for (int c = 0; c < a.head_dim; c++) sum += __half2float(q[c]) * __half2float(k[c]);
+    // STUB float sum = 0.0f;
+    // END SOLUTION
     // Scaled before it is rounded to fp16, which ends at 65504: q . k is sqrt(head_dim) times as large.
     row<half>(s_of(&a), at.batch, at.head, at.i)[key] = __float2half(a.scale * sum);
 }
@@ -71,6 +74,7 @@ __global__ void __launch_bounds__(THREADS) softmax_rows(struct attention a) {
     const half *s = row<half>(s_of(&a), at.batch, at.head, at.i);  // [seqlen_k]
     half *p = row<half>(p_of(&a), at.batch, at.head, at.i);        // [seqlen_k]
 
+    // BEGIN SOLUTION softmax: max is the row's largest visible score, sum that of exp(score - max).
     // fmaxf passes over a NaN. The sum does not, and through it the NaN reaches P, O and LSE.
     float max = -INFINITY;
     for (int key = lane; key < visible; key += WARP) max = fmaxf(max, __half2float(s[key]));
@@ -79,6 +83,8 @@ __global__ void __launch_bounds__(THREADS) softmax_rows(struct attention a) {
     float sum = 0.0f;
     for (int key = lane; key < visible; key += WARP) sum += expf(__half2float(s[key]) - max);
     sum = warp_sum(sum);
+    // STUB float max = warp_max(0.0f), sum = warp_sum(1.0f);
+    // END SOLUTION
 
     // A masked key is known by its place, never by its score: S may hold anything there.
     for (int key = lane; key < a.seqlen_k; key += WARP)
@@ -96,6 +102,7 @@ template <bool ONLY_NAN> __global__ void __launch_bounds__(THREADS) output_naive
 
     half *o = row<half>(a.o, at.batch, at.head, at.i) + c;
     if (ONLY_NAN && !isnan(__half2float(*o))) return;
+    // BEGIN SOLUTION output: sum is that of P times V, in this column, over the keys that the query sees.
     const half *p = row<half>(p_of(&a), at.batch, at.head, at.i);              // [seqlen_k]
     const half *v = row<half>(a.v, at.batch, kv_head_of(&a, at.head), 0) + c;  // [seqlen_k], stride_row apart
     // Not to seqlen_k: P is 0 for a masked key, but 0 times a NaN in V would still be NaN.
@@ -103,6 +110,8 @@ template <bool ONLY_NAN> __global__ void __launch_bounds__(THREADS) output_naive
     float sum = 0.0f;
     for (int key = 0; key < visible; key++, v += a.v.stride_row)
         sum += __half2float(p[key]) * __half2float(*v);
+    // STUB float sum = 0.0f;
+    // END SOLUTION
     *o = __float2half(sum);
 }
 
@@ -148,6 +157,7 @@ static __device__ void load_tile(float (*tile_smem)[DEPTH + 1], const half *from
 template <bool MASKED>
 static __device__ void multiply_tiles(const float (*a_smem)[DEPTH + 1], const float (*b_smem)[DEPTH + 1],
                                       const int *limit_reg, float (*sum_reg)[EACH]) {
+    // BEGIN SOLUTION tile_product: add to the thread's EACH x EACH sums: a load serves several products.
     int first_a = threadIdx.x / SIDE;
     int first_b = threadIdx.x % SIDE;
     for (int term = 0; term < DEPTH; term++) {
@@ -159,6 +169,8 @@ static __device__ void multiply_tiles(const float (*a_smem)[DEPTH + 1], const fl
             for (int x = 0; x < EACH; x++) sum_reg[y][x] += a_reg * b_reg[x];
         }
     }
+    // STUB (void)a_smem, (void)b_smem, (void)limit_reg, (void)sum_reg;
+    // END SOLUTION
 }
 
 __global__ void __launch_bounds__(THREADS) scores_tiled(struct attention a) {

@@ -50,10 +50,13 @@ static __device__ float share(float score, float m) { return score == -INFINITY 
 // The state of two disjoint sets of keys together: associative, commutative, and no_keys() changes nothing.
 // Section 2.2 scales both sums, but one of the two factors is always exp(0) = 1.
 static __device__ struct softmax_state merge(struct softmax_state a, struct softmax_state b) {
+    // BEGIN SOLUTION merge: the larger m, and both l relative to it.
     struct softmax_state high = a.m < b.m ? b : a;
     struct softmax_state low = a.m < b.m ? a : b;
     high.l += low.l * share(low.m, high.m);
     return high;
+    // STUB return {fmaxf(a.m, b.m), 0.0f};
+    // END SOLUTION
 }
 
 static __device__ struct softmax_state shuffle_xor(struct softmax_state state, int offset) {
@@ -247,10 +250,13 @@ __global__ void __launch_bounds__(THREADS) softmax_safe(struct attention a) {
     half *p = row<half>(p_of(&a), at.batch, at.head, at.i);        // [seqlen_k]
 
     struct softmax_state state = no_keys();
+    // BEGIN SOLUTION three_passes: m is the largest visible score, l the sum of exp(score - m).
     for (int key = lane(); key < visible; key += WARP) state.m = fmaxf(state.m, __half2float(s[key]));
     state.m = warp_max(state.m);
     for (int key = lane(); key < visible; key += WARP) state.l += share(__half2float(s[key]), state.m);
     state.l = warp_sum(state.l);
+    // STUB state = one_key(warp_max(0.0f));
+    // END SOLUTION
 
     float inverse = inverse_of(state.l);
     for (int key = lane(); key < a.seqlen_k; key += WARP)
@@ -305,6 +311,7 @@ template <int CHUNKS> __global__ void __launch_bounds__(THREADS) attention_fused
     float o_reg[CHUNKS][8] = {};             // sum over this group's keys of exp(score - m) * V
     for (int first = 0; first < visible; first += STEP) {
         float score = score_step<CHUNKS>(&a, k, first, visible, q_reg);
+        // BEGIN SOLUTION rescale: when m rises, l and O shrink to fit; p is this key's share, l its sum.
         float m_new = fmaxf(state.m, warp_max(score));
         // Over random scores step n does this with probability 1/n, of 128 steps about 5: worth a branch.
         if (m_new > state.m) {  // what is summed so far is relative to the old maximum
@@ -316,6 +323,8 @@ template <int CHUNKS> __global__ void __launch_bounds__(THREADS) attention_fused
         }
         float p = share(score, state.m);
         state.l += p;
+        // STUB float p = share(score, 0.0f);
+        // END SOLUTION
         output_step<CHUNKS>(&a, v, first, visible, p, o_reg);
     }
     state.l = warp_sum(state.l);  // a merge without factors: m is the same in all lanes

@@ -171,6 +171,7 @@ static __device__ void softmax(struct tiles t, struct step step, const float2 *s
         int r = first + lane_row();
         int end = r < step.queries ? step.keys : 0;  // no row: goes along, for the sake of the shuffles
         float *s = s_smem + r * t.s_stride;
+        // BEGIN SOLUTION tile_softmax: m_tile and l_tile of row r, and P in the place of S.
         // fmaxf passes over a NaN. The sum does not, and through it the NaN reaches O and LSE.
         float m_tile = -INFINITY;
         for (int j = lane_column(); j < end; j += LANE_COLUMNS) m_tile = fmaxf(m_tile, s[j]);
@@ -182,12 +183,19 @@ static __device__ void softmax(struct tiles t, struct step step, const float2 *s
             s[j] = p;
         }
         l_tile = row_sum(l_tile);
+        // STUB float m_tile = row_max(0.0f), l_tile = row_sum(0.0f);
+        // STUB (void)s, (void)end;
+        // END SOLUTION
         if (lane_column() != 0 || r >= step.queries) continue;
         float2 old = state_smem[r];  // m and l
+        // BEGIN SOLUTION factors: m', l', and what old O (keep) and this P V (add) count before dividing.
         float m_new = fmaxf(old.x, m_tile);
         float keep = old.y * share(old.x, m_new);
         float add = share(m_tile, m_new);
         float l_new = keep + l_tile * add;
+        // STUB float m_new = fmaxf(old.x, m_tile), keep = share(old.x, m_new);
+        // STUB float add = 0.0f, l_new = add * l_tile;
+        // END SOLUTION
         float inverse = l_new == 0.0f ? 0.0f : 1.0f / l_new;
         factor_smem[r] = make_float2(keep * inverse, add * inverse);
         state[step.first_query + r] = make_float2(m_new, l_new);
@@ -252,8 +260,11 @@ static __device__ void update_o(const struct attention *a, struct tiles t, struc
             int r = first_row + lane_row() + LANE_ROWS * y;
             if (r >= end_row) continue;
             float4 o_new = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            // BEGIN SOLUTION update_o: O' = keep O + add P V.
             add_multiple(factor_smem[r].x, o_reg[y], &o_new);
             add_multiple(factor_smem[r].y, sum_reg[y], &o_new);
+            // STUB (void)factor_smem, (void)o_reg, (void)sum_reg;
+            // END SOLUTION
             *(float4 *)(o + (int64_t)r * a->head_dim + column) = o_new;
         }
     }

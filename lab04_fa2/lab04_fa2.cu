@@ -122,11 +122,14 @@ static __device__ void softmax(float (*s_reg)[KEYS / 8][4], float (*m_reg)[2], f
 #pragma unroll
             for (int e = 0; e < KEYS / 4; e++) m = fmaxf(m, s_reg[s][e / 2][2 * h + e % 2]);
             m = quad_max(m);
+            // BEGIN SOLUTION rescale: m is the new maximum: keep it, and bring l and O so far up to it.
             float keep = __expf(m_reg[s][h] - base_of(m));
             m_reg[s][h] = m;
-            l_reg[s][h] *= keep;
 #pragma unroll
             for (int e = 0; e < D / 4; e++) o_reg[s][e / 2][2 * h + e % 2] *= keep;
+            l_reg[s][h] *= keep;
+            // STUB (void)o_reg;
+            // END SOLUTION
 #pragma unroll
             for (int e = 0; e < KEYS / 4; e++) {
                 float *score = &s_reg[s][e / 2][2 * h + e % 2];
@@ -153,8 +156,11 @@ static __device__ void finish(const struct attention *a, const struct work &w, c
     for (int s = 0; s < S; s++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
+            // BEGIN SOLUTION division: l is the sum of the row's four lanes, inverse 1 / l, or 0 for no key.
             float l = quad_sum(l_reg[s][h]);
             float inverse = l == 0.0f ? 0.0f : 1.0f / l;
+            // STUB float l = quad_sum(0.0f), inverse = 1.0f;
+            // END SOLUTION
             l_reg[s][h] = inverse;
             int r = row_of<S>(s, h);
             bool has_nan = false;
@@ -361,10 +367,14 @@ static __device__ void multiply_q_k(uint32_t q_strips, uint32_t k_tile, float (*
 
 // 16 columns of P, in the registers in which S = Q K^T left them, as the left operand of P V.
 template <class T> static __device__ void pack_p(const float (*p_reg)[4], uint32_t (&packed_reg)[4]) {
+    // BEGIN SOLUTION operand: the accumulators that a lane has are what mma.sync wants of it as A: pack.
     packed_reg[0] = pack2<T>(p_reg[0][0], p_reg[0][1]);  // row g, columns 2t and 2t + 1
     packed_reg[1] = pack2<T>(p_reg[0][2], p_reg[0][3]);  // row g + 8
     packed_reg[2] = pack2<T>(p_reg[1][0], p_reg[1][1]);  // row g, columns 2t + 8 and 2t + 9
     packed_reg[3] = pack2<T>(p_reg[1][2], p_reg[1][3]);
+    // STUB packed_reg[0] = packed_reg[1] = packed_reg[2] = packed_reg[3] = 0;
+    // STUB (void)p_reg;
+    // END SOLUTION
 }
 
 // O += P V for 16 keys.

@@ -83,12 +83,16 @@ static __device__ struct span sees(const struct work *w, int query) {
     return span;
 }
 static __device__ void set_window(const struct attention *a, struct work *w) {
+    // BEGIN SOLUTION diagonal: query i sees keys i + from to i + to - 1: causal, windowed, or all of them.
     int64_t diagonal = w->seqlen_k - w->seqlen_q, from = -w->seqlen_q, to = w->seqlen_k;
     if (a->window && a->window_left != NO_LIMIT) from = max(from, diagonal - a->window_left);
     if (a->window && a->window_right != NO_LIMIT) to = min(to, diagonal + a->window_right + 1);
     if (a->causal) to = min(to, diagonal + 1);
     w->from = (int)max(from, (int64_t)-INT32_MAX);
     w->to = (int)max(to, (int64_t)-INT32_MAX);
+    // STUB (void)a;
+    // STUB w->from = w->to = -w->seqlen_q;  // nobody sees anything
+    // END SOLUTION
 }
 
 // Sequence, head and tile of queries of a block.
@@ -147,10 +151,12 @@ static __device__ void find_work(const struct attention *a, struct work *w) {
         int batch = packed ? 0 : at.sequence, q_token = 0, k_token = 0;
         int seqlen_q = a->seqlen_q, seqlen_k = a->seqlen_k;
         if (packed && at.sequence >= 0) {
+            // BEGIN SOLUTION packed: where this sequence begins among all tokens, and how long it is.
             q_token = a->cu_seqlens_q[at.sequence];
             k_token = a->cu_seqlens_k[at.sequence];
             seqlen_q = a->cu_seqlens_q[at.sequence + 1] - q_token;
             seqlen_k = a->cu_seqlens_k[at.sequence + 1] - k_token;
+            // END SOLUTION
         }
         if (lane() == 0) {
             w->q = row<T>(a->q, batch, at.head, q_token);
@@ -166,6 +172,7 @@ static __device__ void find_work(const struct attention *a, struct work *w) {
             w->keys.first = w->left_tiles = w->open_tiles = 0;
             w->keys.end = seqlen_k;
             if (STEP >= SKIPPED) {
+                // BEGIN SOLUTION skipped_tiles: from which key to which, and which tiles need no mask.
                 // From query to query a span's ends only grow: the block's keys lie between the first's and
                 // the last's ends, and all queries see what is in both spans.
                 struct span first = sees(w, w->first_query);
@@ -174,6 +181,8 @@ static __device__ void find_work(const struct attention *a, struct work *w) {
                 w->keys.end = last.end;
                 w->left_tiles = (last.first - first.first + K - 1) / K;
                 w->open_tiles = max((first.end - first.first) / K - w->left_tiles, 0);
+                // STUB w->keys.end = 0;
+                // END SOLUTION
             }
             w->tiles = (w->keys.end - w->keys.first + K - 1) / K;
             w->left_tiles = min(w->left_tiles, w->tiles);
@@ -202,6 +211,7 @@ template <int K> static __device__ void mask(const struct work *w, int first_key
     for (int s = 0; s < STRIPS; s++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
+            // BEGIN SOLUTION mask: scores of keys outside of what the lane's query sees become -inf.
             struct span seen = sees(w, w->first_query + row_of(s, h));
             int from = seen.first - first_key - lane_column();
             int to = seen.end - first_key - lane_column();
@@ -210,6 +220,9 @@ template <int K> static __device__ void mask(const struct work *w, int first_key
                 int column = e / 2 * 8 + e % 2;
                 if (column < from || column >= to) s_reg[s][e / 2][2 * h + e % 2] = -INFINITY;
             }
+            // STUB for (int e = 0; e < K / 4; e++) s_reg[s][e / 2][2 * h + e % 2] = -INFINITY;
+            // STUB (void)w, (void)first_key;
+            // END SOLUTION
         }
 }
 

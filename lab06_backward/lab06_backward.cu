@@ -188,10 +188,13 @@ template <class T> __global__ void __launch_bounds__(ROW_THREADS) stored_ds(stru
     T *ds = stored_matrix<T>(&a, 1) + query * a.seqlen_k;
     int visible = visible_keys(&a, position_of(&a, query).i);
     float sum = 0.0f;
+    // BEGIN SOLUTION stored_ds: dS = P * (dP - sum), sum = rowsum(P * dP); 0 for keys that are not seen.
     for (int key = lane(); key < visible; key += WARP) sum += (float)p[key] * (float)ds[key];
     for (int offset = WARP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
     for (int key = lane(); key < a.seqlen_k; key += WARP)
         ds[key] = (T)(key < visible ? (float)p[key] * ((float)ds[key] - sum) : 0.0f);
+    // STUB (void)p, (void)ds, (void)visible;
+    // END SOLUTION
     if (lane() == 0) scratch_of(&a, false).delta[query] = sum;
 }
 
@@ -225,6 +228,7 @@ template <class T, bool HAS_DQ> __global__ void __launch_bounds__(ROW_THREADS) p
     struct scratch scratch = scratch_of(&a, HAS_DQ);
     int64_t query = row_of_warp();
     if (query >= query_count(&a)) return;
+    // BEGIN SOLUTION delta: sum is this lane's part of the row's dO . O: four columns at a time.
     struct position at = position_of(&a, query);
     const T *o = row<T>(a.o, at.batch, at.head, at.i);
     const T *d_o = row<T>(a.d_o, at.batch, at.head, at.i);
@@ -235,6 +239,8 @@ template <class T, bool HAS_DQ> __global__ void __launch_bounds__(ROW_THREADS) p
         float2 x0 = unpack2<T>(x.x), x1 = unpack2<T>(x.y), y0 = unpack2<T>(y.x), y1 = unpack2<T>(y.y);
         sum += x0.x * y0.x + x0.y * y0.y + x1.x * y1.x + x1.y * y1.y;
     }
+    // STUB float sum = 0.0f;
+    // END SOLUTION
     for (int offset = WARP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
     if (lane() == 0) scratch.delta[query] = sum;
     if (!HAS_DQ) return;
@@ -697,11 +703,19 @@ static __device__ void store_pairs(const uint32_t (&pairs_reg)[4], int first_row
 // P^T = 2^(factor * S^T - LSE), and dS^T = P^T * (dP^T - D), of eight columns: LSE and D of the lane's two.
 static __device__ void probabilities(float factor, float2 lse, float (&p_reg)[4]) {
 #pragma unroll
+    // BEGIN SOLUTION recompute: P from the scores and LSE in powers of two, without a maximum and a sum.
     for (int e = 0; e < 4; e++) p_reg[e] = ex2(p_reg[e] * factor - (e % 2 ? lse.y : lse.x));
+    // STUB for (int e = 0; e < 4; e++) p_reg[e] = 0.0f;
+    // STUB (void)factor, (void)lse;
+    // END SOLUTION
 }
 static __device__ void gradients(float2 delta, const float (&p_reg)[4], float (&ds_reg)[4]) {
 #pragma unroll
+    // BEGIN SOLUTION ds: dS = P * (dP - D); ds_reg holds dP.
     for (int e = 0; e < 4; e++) ds_reg[e] = p_reg[e] * (ds_reg[e] - (e % 2 ? delta.y : delta.x));
+    // STUB for (int e = 0; e < 4; e++) ds_reg[e] = 0.0f;
+    // STUB (void)delta, (void)p_reg;
+    // END SOLUTION
 }
 
 // One part of a step: P^T and dS^T of the warp's keys and PART queries, dV += P^T dO, dK += dS^T Q. Writes

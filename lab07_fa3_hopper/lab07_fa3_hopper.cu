@@ -159,7 +159,11 @@ template <int N> static __device__ __forceinline__ void scale_row(float (&x_reg)
 template <class T>
 static __device__ __forceinline__ void pack_p(const float (&s_reg)[8], uint32_t (&p_reg)[4]) {
 #pragma unroll
+    // BEGIN SOLUTION operand: what a lane has of S as accumulators is what it needs of P as A: pack pairs.
     for (int e = 0; e < 4; e++) p_reg[e] = pack2<T>(s_reg[2 * e], s_reg[2 * e + 1]);
+    // STUB for (int e = 0; e < 4; e++) p_reg[e] = 0;
+    // STUB (void)s_reg;
+    // END SOLUTION
 }
 template <class T, int N>
 static __device__ __forceinline__ void pack_p(float (&s_reg)[N], uint32_t (&p_reg)[N / 8][4]) {
@@ -174,9 +178,13 @@ static __device__ __forceinline__ void raise_maximum(const float (&s_reg)[N], fl
                                                      float *keep_reg) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+        // BEGIN SOLUTION running_maximum: m takes in the largest score; keep is what sums so far shrink by.
         float m = fmaxf(m_reg[h], row_max(s_reg, h) * factor);
         keep_reg[h] = ex2(m_reg[h] - m);
         m_reg[h] = m;
+        // STUB m_reg[h] = INFINITY, keep_reg[h] = 0.0f;
+        // STUB (void)s_reg, (void)factor;
+        // END SOLUTION
     }
 }
 
@@ -414,6 +422,7 @@ __global__ void __launch_bounds__(TMA_THREADS, 2)
 // within a line, or 16 lines on.
 template <class T, int D>
 static __device__ __forceinline__ void issue_q_k(uint64_t q, uint64_t k, float (&s_reg)[KEYS<D> / 2]) {
+    // BEGIN SOLUTION steps: a wgmma for each 16 columns, in panels of 64; the first one begins the sum.
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
         uint64_t q_at = q + (step / 4 * ROWS * LINE + step % 4 * 32) / 16;
@@ -423,6 +432,8 @@ static __device__ __forceinline__ void issue_q_k(uint64_t q, uint64_t k, float (
         else
             wgmma_ss<T, KEYS<D>, 1, false, false>(s_reg, q_at, k_at);
     }
+    // STUB wgmma_ss<T, KEYS<D>, 0, false, false>(s_reg, q, k);
+    // END SOLUTION
     wgmma_commit();
 }
 template <class T, int D>
@@ -717,6 +728,7 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
 template <int D>
 static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_reg)[KEYS<D> / 2],
                                                float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
+    // BEGIN SOLUTION lazy: l takes the sums in; where one passed LARGE, all of the row goes to a larger m.
     constexpr float LARGE = 1 << 15;
     l_reg[0] += sum_reg[0];
     l_reg[1] += sum_reg[1];
@@ -731,6 +743,8 @@ static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_r
         l_reg[h] *= by;
         m_reg[h] = m;
     }
+    // STUB (void)sum_reg, (void)s_reg, (void)m_reg, (void)l_reg, (void)o_reg;
+    // END SOLUTION
 }
 
 // pingpong: S of a tile and O of the tile before it, whose P is at hand, are computed side by side, and

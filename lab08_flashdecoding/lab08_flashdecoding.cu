@@ -210,8 +210,12 @@ static __device__ void find_part(const struct attention *a, const struct divisio
     w->parts = min(how->splits, tiles);
     w->part = part;
     if (part >= w->parts) w->rows = 0;
+    // BEGIN SOLUTION parts: which tiles of keys this part has, of w->parts equal ones.
     w->tile = (int)((int64_t)tiles * part / w->parts);
     w->end_tile = (int)((int64_t)tiles * (part + 1) / w->parts);
+    // STUB w->tile = 0;
+    // STUB w->end_tile = tiles;
+    // END SOLUTION
     w->first_slot = w->slot = (int64_t)item * how->splits;
     w->slot_step = 1;
     w->round = item;
@@ -566,6 +570,7 @@ static __device__ void store_row(const struct attention *a, const struct work *w
 template <class T, int D, int R>
 static __device__ void merge_row(const struct attention *a, const struct division *how, const struct work *w,
                                  int r) {
+    // BEGIN SOLUTION merge_parts: m, l and the sums of O over the parts, each weighed by its own maximum.
     float m = LOWEST, l = 0.0f;
     for (int p = lane(); p < w->parts; p += WARP) m = fmaxf(m, how->statistics[slot_of(w, p) * R + r].x);
     for (int offset = 1; offset < WARP; offset *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, offset));
@@ -589,6 +594,10 @@ static __device__ void merge_row(const struct attention *a, const struct divisio
         }
     }
     for (int offset = 1; offset < WARP; offset *= 2) l += __shfl_xor_sync(ALL_LANES, l, offset);
+    // STUB float m = LOWEST, l = 0.0f;
+    // STUB float2 sums[PAIRS<D>] = {};
+    // STUB (void)how;
+    // END SOLUTION
     store_row<T, D>(a, w, r, m, l, sums);
 }
 
@@ -613,6 +622,7 @@ static __device__ void finish(const struct attention *a, const struct division *
     }
     __syncthreads();  // all of it is there
     for (int r = me; r < w->rows; r += WARPS) {
+        // BEGIN SOLUTION merge_warps: the same for what the block's warps, SHARES of them, have of this row.
         int first = WIDE ? r / STRIP : 0;  // of the warps that have the row
         float m = LOWEST, l = 0.0f;
         float2 sums[PAIRS<D>] = {};
@@ -631,6 +641,10 @@ static __device__ void finish(const struct attention *a, const struct division *
                 sums[e].y += weight * x.y;
             }
         }
+        // STUB float m = LOWEST, l = 0.0f;
+        // STUB float2 sums[PAIRS<D>] = {};
+        // STUB (void)SHARES;
+        // END SOLUTION
         if (w->parts == 1) {
             store_row<T, D>(a, w, r, m, l, sums);
             continue;
