@@ -169,9 +169,9 @@ static __device__ void softmax(struct tiles t, struct step step, const float2 *s
                                float2 *factor_smem, float2 *state) {
     for (int first = warp() * LANE_ROWS; first < step.queries; first += WARPS * LANE_ROWS) {
         int r = first + lane_row();
+        // BEGIN SOLUTION tile_softmax: m_tile and l_tile of row r, and P in the place of S.
         int end = r < step.queries ? step.keys : 0;  // no row: goes along, for the sake of the shuffles
         float *s = s_smem + r * t.s_stride;
-        // BEGIN SOLUTION tile_softmax: m_tile and l_tile of row r, and P in the place of S.
         // fmaxf passes over a NaN. The sum does not, and through it the NaN reaches O and LSE.
         float m_tile = -INFINITY;
         for (int j = lane_column(); j < end; j += LANE_COLUMNS) m_tile = fmaxf(m_tile, s[j]);
@@ -184,7 +184,7 @@ static __device__ void softmax(struct tiles t, struct step step, const float2 *s
         }
         l_tile = row_sum(l_tile);
         // STUB float m_tile = row_max(0.0f), l_tile = row_sum(0.0f);
-        // STUB (void)s, (void)end;
+        // STUB (void)t, (void)s_smem;
         // END SOLUTION
         if (lane_column() != 0 || r >= step.queries) continue;
         float2 old = state_smem[r];  // m and l
@@ -263,7 +263,9 @@ static __device__ void update_o(const struct attention *a, struct tiles t, struc
             // BEGIN SOLUTION update_o: O' = keep O + add P V.
             add_multiple(factor_smem[r].x, o_reg[y], &o_new);
             add_multiple(factor_smem[r].y, sum_reg[y], &o_new);
-            // STUB (void)factor_smem, (void)o_reg, (void)sum_reg;
+            // STUB add_multiple(0.0f, o_reg[y], &o_new);
+            // STUB add_multiple(0.0f, sum_reg[y], &o_new);
+            // STUB (void)factor_smem;
             // END SOLUTION
             *(float4 *)(o + (int64_t)r * a->head_dim + column) = o_new;
         }

@@ -184,16 +184,16 @@ static void multiply(struct attention a, struct matrix left, struct matrix right
 template <class T> __global__ void __launch_bounds__(ROW_THREADS) stored_ds(struct attention a) {
     int64_t query = row_of_warp();
     if (query >= query_count(&a)) return;
+    // BEGIN SOLUTION stored_ds: dS = P * (dP - sum), sum = rowsum(P * dP); 0 for keys that are not seen.
     const T *p = stored_matrix<T>(&a, 0) + query * a.seqlen_k;
     T *ds = stored_matrix<T>(&a, 1) + query * a.seqlen_k;
     int visible = visible_keys(&a, position_of(&a, query).i);
     float sum = 0.0f;
-    // BEGIN SOLUTION stored_ds: dS = P * (dP - sum), sum = rowsum(P * dP); 0 for keys that are not seen.
     for (int key = lane(); key < visible; key += WARP) sum += (float)p[key] * (float)ds[key];
     for (int offset = WARP / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
     for (int key = lane(); key < a.seqlen_k; key += WARP)
         ds[key] = (T)(key < visible ? (float)p[key] * ((float)ds[key] - sum) : 0.0f);
-    // STUB (void)p, (void)ds, (void)visible;
+    // STUB float sum = 0.0f;
     // END SOLUTION
     if (lane() == 0) scratch_of(&a, false).delta[query] = sum;
 }

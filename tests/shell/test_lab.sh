@@ -128,6 +128,8 @@ expect 2 "unknown command 'rnu'; did you mean ./lab run" rnu
 expect 2 "unknown command 'tets'; did you mean ./lab test" tets
 expect 2 "unknown command '01'; did you mean ./lab run 01" 01
 expect 2 "unknown command 'frobnicate'; there are" frobnicate
+expect 2 "unknown command 'strater'; did you mean ./lab starter" strater
+expect 2 'this folder is a starter itself' starter "$top/new"
 expect 2 "there is no lab '99'; there are: lab01_naive( lab[0-9a-z_]+)*$" run 99
 mkdir "$house/lab98_new"
 expect 2 'lab98_new is a folder, but not yet a lab: add the line add_lab\(lab98_new\) to CMakeLists.txt$' run 98
