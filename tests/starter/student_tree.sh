@@ -48,7 +48,7 @@ configures all
 
 # Two labs only, to an empty folder that is there, from another one.
 mkdir -p some/where
-check 0 "^$dir/some/where: the starter of lab01_naive lab08_flashdecoding$" - "$folder/lab" starter some/where 01 lab08
+check 0 "^$dir/some/where: the starter of lab01_naive lab08_flashdecoding$" - "$folder/lab" starter some/where 01 lab08 1
 for lab in $labs; do
     case $lab in
         lab01_naive | lab08_flashdecoding) [ -s "some/where/$lab/$lab.cu" ] || complain "$lab is missing" ;;
