@@ -23,7 +23,8 @@ enum feature {
     FEATURE_WINDOW = 1 << 0,     // --window
     FEATURE_PACKED = 1 << 1,     // --seqlens: packed sequences
     FEATURE_UNALIGNED = 1 << 2,  // rows that start at any element, not only at multiples of 16 bytes
-    FEATURE_SPLITS = 1 << 3      // --splits: keys shared out to so many blocks
+    FEATURE_SPLITS = 1 << 3,     // --splits: keys shared out to so many blocks
+    FEATURE_GROWING = 1 << 4     // --generate: seqused_k and stream of struct attention
 };
 
 // What a kernel can do; anything else is refused in one sentence with exit code 2, never answered wrongly.
@@ -40,6 +41,7 @@ struct support {
 };
 
 struct trace_names;  // trace.h
+struct growth;       // growth.h
 
 struct kernel {
     const char *name;  // for --kernel
@@ -86,7 +88,8 @@ struct lab {
     struct shape on_gpu;
     const struct kernel *kernels;
     int kernel_count;
-    int causal;  // 1: masks are its subject, causal unless --full says otherwise
+    int causal;                   // 1: masks are its subject, causal unless --full says otherwise
+    const struct growth *growth;  // for --generate: how its sequences grow; null: they do not
 };
 
 // Runs the whole program. Returns a lab_exit code for main to return.
