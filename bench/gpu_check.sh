@@ -25,6 +25,7 @@ for lab in $labs; do
         lines=6 step "sanitize-$lab-$(echo "$shape" | tr -cd '0-9a-z')" build/gpu/"$lab" --sanitize $shape
     done
 done
+lines=12 step generate build/gpu/lab08_flashdecoding --generate 64 --seqlen 8192
 if python3 -c 'import torch' 2>/dev/null; then
     # A kernel on tensor cores is compared; of the others one shape tells enough.
     lines=70 step peers python3 bench/peers.py --lab lab01_naive:cublas --lab lab04_fa2:pipelined \
@@ -36,6 +37,7 @@ if python3 -c 'import torch' 2>/dev/null; then
         --seqlen 512,1024,2048,4096,8192,16384 --dim 64,128 --causal --csv "$out/hopper.csv"
     lines=40 step peers-hopper-256 python3 bench/peers.py --lab lab07_fa3_hopper:persistent,lazy_max --peer cudnn --peer fa2 \
         --seqlen 1024,4096,16384 --dim 256 --causal --csv "$out/hopper256.csv"
+    lines=170 step decode python3 bench/decode.py --csv "$out/decode.csv"
     lines=40 step packed python3 bench/packed.py --csv "$out/packed.csv"
 fi
 [ -z "$failed" ] || { echo "FAILED:$failed"; exit 1; }

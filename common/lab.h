@@ -64,6 +64,9 @@ struct kernel {
     // the marks' numbers stand for. Null pointers: this kernel cannot be traced.
     void (*launch_traced)(struct attention a);
     const struct trace_names *trace_names;
+    // How many blocks its main launch has, for the report to set against the multiprocessors; null: it does
+    // not say. Looks at what workspace looks at.
+    int64_t (*blocks)(const struct attention *a);
 };
 
 #define LARGEST_SCORES ((int64_t)1 << 57)

@@ -523,11 +523,13 @@ void options_print_list(FILE *out, const struct lab *lab) {
         for (int t = 0; t < DTYPE_COUNT; ++t)
             if (kernel->support.dtypes >> t & 1) fprintf(out, " %s", dtype_name((enum dtype)t));
         unsigned features = kernel->support.features;
-        fprintf(out, "; head_dim a multiple of %d up to %d%s%s%s%s%s%s", kernel->support.head_dim_multiple,
+        fprintf(out, "; head_dim a multiple of %d up to %d%s%s%s%s%s%s%s", kernel->support.head_dim_multiple,
                 kernel->support.head_dim_max, features & FEATURE_WINDOW ? "; --window" : "",
                 features & FEATURE_PACKED ? "; --seqlens" : "",
                 features & FEATURE_UNALIGNED ? "; any alignment" : "",
-                features & FEATURE_SPLITS ? "; --splits" : "", kernel->workspace ? "; needs workspace" : "",
+                features & FEATURE_SPLITS ? "; --splits" : "",
+                features & FEATURE_GROWING ? "; --generate" : "",
+                kernel->workspace ? "; needs workspace" : "",
                 kernel->support.gpu_only ? "; gpu backend only" : "");
         if (kernel->support.score_max > 0) fprintf(out, "; scores up to %g", kernel->support.score_max);
         if (kernel->launch_traced) fputs("; --trace", out);

@@ -768,7 +768,8 @@ template <int STEP> static int choose_splits(const struct attention *a, int mult
 }
 
 struct sizes {
-    int splits, blocks;
+    int splits;
+    int64_t blocks;
     int64_t slots;  // parts that are kept
     size_t sums_bytes, statistics_bytes, plan_bytes;
 };
@@ -781,10 +782,12 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
         s.splits = min(s.splits, key_tiles(a->seqlen_k));
         if (STEP == ONE_LAUNCH && items > MOST_ROUNDS) s.splits = 1;  // enough blocks as it is
         s.slots = s.splits > 1 ? items * s.splits : 0;
-    } else if (STEP == BALANCED) {
+    }
+    s.blocks = items * s.splits;
+    if (STEP == BALANCED) {
         int64_t blocks = a->splits > 0 ? items * a->splits : multiprocessors;
-        s.blocks = (int)min(min(blocks, items * key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
-        s.slots = 2 * (int64_t)s.blocks;
+        s.blocks = min(min(blocks, items * key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
+        s.slots = 2 * s.blocks;
         if (a->sequences > 0) s.plan_bytes = (a->sequences + 1) * sizeof(int64_t) + s.blocks * sizeof(int);
     }
     s.statistics_bytes = s.slots * rows * sizeof(float2);
@@ -795,6 +798,7 @@ template <int STEP> static size_t workspace_of(const struct attention *a) {
     struct sizes s = sizes_of<STEP>(a);
     return s.sums_bytes + s.statistics_bytes + s.plan_bytes;
 }
+template <int STEP> static int64_t blocks_of(const struct attention *a) { return sizes_of<STEP>(a).blocks; }
 
 // The counters of parts that are done. They are 0 when a launch begins and, because the last part of a round
 // sets its counter back, when it ends: nobody has to clear them, but they need memory that keeps. Two
@@ -810,7 +814,7 @@ static unsigned *done_counters() {
 
 template <class T, int D, bool WIDE, int STEP> static void launch(struct attention a) {
     struct sizes s = sizes_of<STEP>(&a);
-    struct division how = {s.splits, s.blocks, 0, nullptr, nullptr, nullptr, nullptr, nullptr};
+    struct division how = {s.splits, (int)s.blocks, 0, nullptr, nullptr, nullptr, nullptr, nullptr};
     char *workspace = (char *)a.workspace;
     how.sums = (float *)workspace;
     how.statistics = (float2 *)(workspace + s.sums_bytes);
@@ -824,19 +828,19 @@ template <class T, int D, bool WIDE, int STEP> static void launch(struct attenti
     CUDA_CHECK(how.stages > 0 ? cudaSuccess : cudaErrorNotSupported);
     CUDA_CHECK(cudaFuncSetAttribute(decode<T, D, WIDE, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     how.stages * STAGE));
-    int64_t items = most_items<STEP>(&a), blocks = STEP == BALANCED ? s.blocks : items * s.splits;
     float factor = lab16_factor(&a);
     if (STEP == BALANCED && a.sequences > 0) {
         make_plan<ROWS<WIDE>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
         CUDA_CHECK(cudaGetLastError());
     }
     decode<T, D, WIDE, STEP>
-        <<<lab_blocks(blocks, 1), THREADS, how.stages * STAGE, stream_of(&a)>>>(a, how, factor);
+        <<<lab_blocks(s.blocks, 1), THREADS, how.stages * STAGE, stream_of(&a)>>>(a, how, factor);
     CUDA_CHECK(cudaGetLastError());
     if constexpr (STEP == SPLIT)
         if (s.splits > 1)
             merge<T, D, WIDE>
-                <<<lab_blocks(items * (ROWS<WIDE> / WARPS), 1), THREADS, 0, stream_of(&a)>>>(a, how);
+                <<<lab_blocks(most_items<STEP>(&a) * (ROWS<WIDE> / WARPS), 1), THREADS, 0, stream_of(&a)>>>(
+                    a, how);
 }
 template <class T, int D, int STEP> static void launch_step(struct attention a) {
     if (is_wide<STEP>(&a))
@@ -866,12 +870,16 @@ constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
 constexpr unsigned FEATURES = FEATURE_PACKED | FEATURE_GROWING;
 constexpr struct support WHOLE = {TYPES, 8, 128, 0, FEATURES, SCORE_MAX};
 constexpr struct support IN_PARTS = {TYPES, 8, 128, 0, FEATURES | FEATURE_SPLITS, SCORE_MAX};
+#define KERNEL(NAME, ADDS, STEP, SUPPORT)                                                                    \
+    {                                                                                                        \
+#NAME, ADDS, launch_##NAME, workspace_of < STEP>, SUPPORT, nullptr, nullptr, nullptr,                \
+            blocks_of < STEP>                                                                                \
+    }
 static const struct kernel kernels[] = {
-    {"unsplit", "a block for each query head", launch_unsplit, nullptr, WHOLE},
-    {"split", "keys split among blocks, heads of a group together", launch_split, workspace_of<SPLIT>,
-     IN_PARTS},
-    {"one_launch", "the last block merges", launch_one_launch, workspace_of<ONE_LAUNCH>, IN_PARTS},
-    {"balanced", "as many keys for each multiprocessor", launch_balanced, workspace_of<BALANCED>, IN_PARTS},
+    KERNEL(unsplit, "a block for each query head", UNSPLIT, WHOLE),
+    KERNEL(split, "keys split among blocks, heads of a group together", SPLIT, IN_PARTS),
+    KERNEL(one_launch, "the last block merges", ONE_LAUNCH, IN_PARTS),
+    KERNEL(balanced, "as many keys for each multiprocessor", BALANCED, IN_PARTS),
 };
 
 static const struct lab lab08 = {
