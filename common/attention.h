@@ -68,6 +68,7 @@ struct attention {
     // gives a sequence hold its keys by now, and its queries are the last of them; [sequences], in device
     // memory. The name is the FlashAttention library's. A null pointer: all of them.
     const int *seqused_k;
+    int planned;  // 1: the kernel's plan (lab.h) of these lengths is in the workspace
     // Where launch enqueues its kernels (a cudaStream_t), for those with FEATURE_GROWING; null: the default
     // stream.
     void *stream;

@@ -231,6 +231,9 @@ static void enqueue_step(const struct model *m, const struct kernel *kernel) {
     for (int n = 0; n < m->layers; ++n) {
         struct attention a = m->layer[n].a;
         a.workspace = m->buffer[SHARED_WORKSPACE].data;
+        if (kernel->plan && n == 0) kernel->plan(a);
+        CUDA_CHECK(cudaGetLastError());
+        a.planned = kernel->plan != NULL;
         m->growth->append(a, m->layer[n].tokens);
         CUDA_CHECK(cudaGetLastError());
         kernel->launch(a);

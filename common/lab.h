@@ -67,6 +67,10 @@ struct kernel {
     // How many blocks its main launch has, for the report to set against the multiprocessors; null: it does
     // not say. Looks at what workspace looks at.
     int64_t (*blocks)(const struct attention *a);
+    // What of launch depends on the sequences' lengths alone, so that the layers of a model need it once in
+    // each step: leaves it in the workspace, which they share. launch then has a.planned. A null pointer:
+    // nothing.
+    void (*plan)(struct attention a);
 };
 
 #define LARGEST_SCORES ((int64_t)1 << 57)

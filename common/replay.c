@@ -68,6 +68,9 @@ static cudaGraphExec_t capture(const struct device_case *c, const struct kernel 
         struct attention a = c->on_device;
         a.k.data = copies->k[i % copies->count], a.v.data = copies->v[i % copies->count];
         a.stream = stream;
+        if (kernel->plan && i == 0) kernel->plan(a);
+        CUDA_CHECK(cudaGetLastError());
+        a.planned = kernel->plan != NULL;
         kernel->launch(a);
         CUDA_CHECK(cudaGetLastError());
     }

@@ -242,8 +242,7 @@ static __device__ int block_of(int64_t units, int blocks, int64_t unit) {
 
 // For packed sequences: how many units lie before each, and with which sequence each block begins. It is made
 // on the GPU because the lengths are there, where the step before has made them: a host that asked for them
-// would have to wait for all that is enqueued, and could not be captured in a graph. One block; all layers of
-// a model could use the same plan.
+// would have to wait for all that is enqueued, and could not be captured in a graph. One block.
 template <int R>
 __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, struct division how) {
     __shared__ int64_t sums_smem[PLAN_THREADS / WARP];
@@ -812,14 +811,32 @@ static unsigned *done_counters() {
     return counters;
 }
 
+// What of the division has its place in the workspace.
+static struct division division_of(const struct attention *a, const struct sizes *s) {
+    struct division how = {s->splits, (int)s->blocks, 0, nullptr, nullptr, nullptr, nullptr, nullptr};
+    char *workspace = (char *)a->workspace;
+    how.sums = (float *)workspace;
+    how.statistics = (float2 *)(workspace + s->sums_bytes);
+    how.units_before = (int64_t *)(workspace + s->sums_bytes + s->statistics_bytes);
+    how.first_sequence = (int *)(how.units_before + a->sequences + 1);
+    return how;
+}
+
+// It depends on lengths alone, so that layers of one step need it once.
+static void plan_balanced(struct attention a) {
+    if (a.sequences == 0) return;
+    struct sizes s = sizes_of<BALANCED>(&a);
+    struct division how = division_of(&a, &s);
+    if (is_wide<BALANCED>(&a))
+        make_plan<ROWS<true>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
+    else
+        make_plan<ROWS<false>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
+    CUDA_CHECK(cudaGetLastError());
+}
+
 template <class T, int D, bool WIDE, int STEP> static void launch(struct attention a) {
     struct sizes s = sizes_of<STEP>(&a);
-    struct division how = {s.splits, (int)s.blocks, 0, nullptr, nullptr, nullptr, nullptr, nullptr};
-    char *workspace = (char *)a.workspace;
-    how.sums = (float *)workspace;
-    how.statistics = (float2 *)(workspace + s.sums_bytes);
-    how.units_before = (int64_t *)(workspace + s.sums_bytes + s.statistics_bytes);
-    how.first_sequence = (int *)(how.units_before + a.sequences + 1);
+    struct division how = division_of(&a, &s);
     if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters();
     // As many stages as fit into the shared memory of this GPU, beside the kernel's variables.
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = 2048;
@@ -829,10 +846,7 @@ template <class T, int D, bool WIDE, int STEP> static void launch(struct attenti
     CUDA_CHECK(cudaFuncSetAttribute(decode<T, D, WIDE, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     how.stages * STAGE));
     float factor = lab16_factor(&a);
-    if (STEP == BALANCED && a.sequences > 0) {
-        make_plan<ROWS<WIDE>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
-        CUDA_CHECK(cudaGetLastError());
-    }
+    if (STEP == BALANCED && !a.planned) plan_balanced(a);
     decode<T, D, WIDE, STEP>
         <<<lab_blocks(s.blocks, 1), THREADS, how.stages * STAGE, stream_of(&a)>>>(a, how, factor);
     CUDA_CHECK(cudaGetLastError());
@@ -870,16 +884,15 @@ constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
 constexpr unsigned FEATURES = FEATURE_PACKED | FEATURE_GROWING;
 constexpr struct support WHOLE = {TYPES, 8, 128, 0, FEATURES, SCORE_MAX};
 constexpr struct support IN_PARTS = {TYPES, 8, 128, 0, FEATURES | FEATURE_SPLITS, SCORE_MAX};
-#define KERNEL(NAME, ADDS, STEP, SUPPORT)                                                                    \
-    {                                                                                                        \
-#NAME, ADDS, launch_##NAME, workspace_of < STEP>, SUPPORT, nullptr, nullptr, nullptr,                \
-            blocks_of < STEP>                                                                                \
-    }
 static const struct kernel kernels[] = {
-    KERNEL(unsplit, "a block for each query head", UNSPLIT, WHOLE),
-    KERNEL(split, "keys split among blocks, heads of a group together", SPLIT, IN_PARTS),
-    KERNEL(one_launch, "the last block merges", ONE_LAUNCH, IN_PARTS),
-    KERNEL(balanced, "as many keys for each multiprocessor", BALANCED, IN_PARTS),
+    {"unsplit", "a block for each query head", launch_unsplit, workspace_of<UNSPLIT>, WHOLE, nullptr, nullptr,
+     nullptr, blocks_of<UNSPLIT>},
+    {"split", "keys split among blocks, heads of a group together", launch_split, workspace_of<SPLIT>,
+     IN_PARTS, nullptr, nullptr, nullptr, blocks_of<SPLIT>},
+    {"one_launch", "the last block merges", launch_one_launch, workspace_of<ONE_LAUNCH>, IN_PARTS, nullptr,
+     nullptr, nullptr, blocks_of<ONE_LAUNCH>},
+    {"balanced", "as many keys for each multiprocessor", launch_balanced, workspace_of<BALANCED>, IN_PARTS,
+     nullptr, nullptr, nullptr, blocks_of<BALANCED>, plan_balanced},
 };
 
 static const struct lab lab08 = {
