@@ -164,7 +164,7 @@ void model_free(struct model *m) {
 }
 
 void model_start(const struct model *m) {
-    int *used = malloc((size_t)m->sequences * sizeof *used), zero = 0;
+    int *used = malloc(((size_t)m->sequences + 1) * sizeof *used), zero = 0;
     CUDA_CHECK(used ? cudaSuccess : cudaErrorMemoryAllocation);
     for (int s = 0; s < m->sequences; ++s)
         used[s] = m->options->cu_seqlens_k[s + 1] - m->options->cu_seqlens_k[s] - m->steps + 1;
