@@ -179,8 +179,8 @@ void model_start(const struct model *m) {
 void model_fetch_step(const struct model *m, const struct layer *l, int step, void *o, float *lse) {
     const struct attention *host = &l->problem.host;
     size_t row = row_bytes(host, host->heads), sequences = (size_t)m->sequences;
-    char *step_o = malloc(row * sequences);
-    float *step_lse = malloc((size_t)host->heads * sequences * sizeof *step_lse);
+    char *step_o = malloc(row * sequences + 1);
+    float *step_lse = malloc(((size_t)host->heads * sequences + 1) * sizeof *step_lse);
     CUDA_CHECK(step_o && step_lse ? cudaSuccess : cudaErrorMemoryAllocation);
     buffer_download(&l->buffer[STEP_O], step_o);
     buffer_download(&l->buffer[STEP_LSE], step_lse);

@@ -135,7 +135,7 @@ rmdir "$house/lab98_new"
 expect 2 "there is no lab 'lab01_naiv'.*lab01_naive" run lab01_naiv
 expect 2 "there is no lab ''" run ''
 expect 2 "unknown option '--bakend'" run --bakend cpu
-expect 2 "unknown option '--seqlen'.*after --" run 01 --seqlen 64
+expect 2 "--seqlen is an option of ./lab ladder, or of a lab.*after --" run 01 --seqlen 64
 expect 2 "unknown backend 'tpu'" run --backend tpu
 expect 2 "unknown backend 'tpu'" run --backend=tpu
 expect 2 '--backend needs a value' run --backend
