@@ -108,6 +108,7 @@ static int append(char **to, size_t *used, size_t *room, const char *text, size_
         if (!more) return -1;
         *to = more;
     }
+    if (!*to) return -1;
     memcpy(*to + *used, text, length);
     *used += length;
     (*to)[*used] = '\0';

@@ -65,7 +65,7 @@ static int count_lines(const char *from, const char *to) {
 static int read_tokens(struct source *s) {
     int line = 0, room = 0, line_begins = 1;
     for (const char *at = s->text; *at;) {
-        const char *end = at;
+        const char *end;
         enum kind kind = PUNCTUATION;
         if (isspace((unsigned char)*at)) {
             if (*at == '\n') ++line, line_begins = 1;
