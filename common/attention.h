@@ -64,6 +64,14 @@ struct attention {
     // own rule says.
     int splits;
     struct trace *trace;  // in a traced launch, where it keeps its timeline (trace.h); else a null pointer
+    // Sequences that grow, packed (lab 08; growth.h): so many of the rows of K and V that cu_seqlens_k
+    // gives a sequence hold its keys by now, and its queries are the last of them; [sequences], in device
+    // memory. The name is the FlashAttention library's. A null pointer: all of them.
+    const int *seqused_k;
+    int planned;  // 1: the kernel's plan (lab.h) of these lengths is in the workspace
+    // Where launch enqueues its kernels (a cudaStream_t), for those with FEATURE_GROWING; null: the default
+    // stream.
+    void *stream;
 };
 
 #define NO_LIMIT (-1)

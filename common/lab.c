@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "generate.h"
 #include "kernel_run.h"
 #include "sweep.h"
 #include "tools.h"
@@ -161,6 +162,9 @@ static int run_lab(int argc, char **argv, const struct lab *lab) {
     const struct shape layer = train_shape(lab);
     if (options.train && options_parse(argc, argv, lab, &layer, &options, &why) != 0)
         return usage_error(&why);
+    const struct shape prompt = generate_shape(lab);
+    if (options.generate && options_parse(argc, argv, lab, &prompt, &options, &why) != 0)
+        return usage_error(&why);
     if (options.help) return options_print_help(stdout, lab, shape), LAB_OK;
     if (options.list) return options_print_list(stdout, lab), LAB_OK;
     if (!ON_CPU && options.schedule) {
@@ -182,6 +186,10 @@ static int run_lab(int argc, char **argv, const struct lab *lab) {
 #ifdef SIMT_CPU
     simt_set_schedule(options.schedule);
 #endif
+    if (options.generate) {
+        int code = generate_run(lab, &options, &device, &why);
+        return code < 0 ? usage_error(&why) : code;
+    }
     if (options.train) {
         int code = train_run(lab, &options, &device, &why);
         return code < 0 ? usage_error(&why) : code;

@@ -23,7 +23,8 @@ enum feature {
     FEATURE_WINDOW = 1 << 0,     // --window
     FEATURE_PACKED = 1 << 1,     // --seqlens: packed sequences
     FEATURE_UNALIGNED = 1 << 2,  // rows that start at any element, not only at multiples of 16 bytes
-    FEATURE_SPLITS = 1 << 3      // --splits: keys shared out to so many blocks
+    FEATURE_SPLITS = 1 << 3,     // --splits: keys shared out to so many blocks
+    FEATURE_GROWING = 1 << 4     // --generate: seqused_k and stream of struct attention
 };
 
 // What a kernel can do; anything else is refused in one sentence with exit code 2, never answered wrongly.
@@ -40,6 +41,7 @@ struct support {
 };
 
 struct trace_names;  // trace.h
+struct growth;       // growth.h
 
 struct kernel {
     const char *name;  // for --kernel
@@ -62,6 +64,13 @@ struct kernel {
     // the marks' numbers stand for. Null pointers: this kernel cannot be traced.
     void (*launch_traced)(struct attention a);
     const struct trace_names *trace_names;
+    // How many blocks its main launch has, for the report to set against the multiprocessors; null: it does
+    // not say. Looks at what workspace looks at.
+    int64_t (*blocks)(const struct attention *a);
+    // What of launch depends on the sequences' lengths alone, so that the layers of a model need it once in
+    // each step: leaves it in the workspace, which they share. launch then has a.planned. A null pointer:
+    // nothing.
+    void (*plan)(struct attention a);
 };
 
 #define LARGEST_SCORES ((int64_t)1 << 57)
@@ -86,7 +95,8 @@ struct lab {
     struct shape on_gpu;
     const struct kernel *kernels;
     int kernel_count;
-    int causal;  // 1: masks are its subject, causal unless --full says otherwise
+    int causal;                   // 1: masks are its subject, causal unless --full says otherwise
+    const struct growth *growth;  // for --generate: how its sequences grow; null: they do not
 };
 
 // Runs the whole program. Returns a lab_exit code for main to return.

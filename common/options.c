@@ -39,6 +39,8 @@ enum option {
     OPTION_SANITIZE,
     OPTION_SWEEP,
     OPTION_TRAIN,
+    OPTION_GENERATE,
+    OPTION_LAYERS,
     OPTION_SCHEDULE,
     OPTION_TRACE,
     OPTION_JSON,
@@ -47,12 +49,19 @@ enum option {
     OPTION_COUNT
 };
 
-// Steps of --train unless it says how many: the emulator takes a second for a hundred and each kernel.
+// Steps of --train unless it says how many: the emulator takes a second for a hundred and each kernel. And
+// those of --generate, in so many layers unless --layers says otherwise.
 #ifdef SIMT_CPU
 #define TRAIN_STEPS "100"
+#define GENERATE_STEPS "4"
+#define GENERATE_LAYERS 2
 #else
 #define TRAIN_STEPS "300"
+#define GENERATE_STEPS "64"
+#define GENERATE_LAYERS 32
 #endif
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
 
 static const struct {
     const char *name;   // without the dashes
@@ -104,6 +113,12 @@ static const struct {
                       "fit a small layer's weights with each kernel's gradients (below), in " TRAIN_STEPS
                       " steps",
                       TRAIN_STEPS},
+    [OPTION_GENERATE] =
+        {"generate", "[STEPS]",
+         "append a token to each sequence and attend from it, step by step in all layers, as a "
+         "CUDA graph; --seqlen or --seqlens is the prompt (default: " GENERATE_STEPS " steps)",
+         GENERATE_STEPS},
+    [OPTION_LAYERS] = {"layers", "L", "layers of --generate (default: " TEXT(GENERATE_LAYERS) ")"},
     [OPTION_SCHEDULE] = {"schedule", "S",
                          "order of threads, cpu only: 0 ascending, 1 descending, other: random by seed; "
                          "--sanitize then looks at this one alone"},
@@ -203,6 +218,10 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
         return 0;
     case OPTION_TRAIN:
         return parse_int(name, value, 1, &o->train, why);
+    case OPTION_GENERATE:
+        return parse_int(name, value, 1, &o->generate, why);
+    case OPTION_LAYERS:
+        return parse_int(name, value, 1, &o->layers, why);
     case OPTION_SCHEDULE:
         o->schedule_given = 1;
         return parse_u64(name, value, &o->schedule, why);
@@ -301,6 +320,47 @@ static int settle_train(const struct lab *lab, struct options *o, const unsigned
     return 0;
 }
 
+// The prompts, of --seqlens or all of --seqlen, grow by a token a step: what that comes to in the end is a
+// causal problem of packed sequences, with a query for each step.
+static int settle_generate(const struct lab *lab, struct options *o, const unsigned seen[OPTION_COUNT],
+                           struct message *why) {
+    static const enum option own[] = {OPTION_SEQLEN_Q, OPTION_SEQLENS_Q, OPTION_SEQLENS_K, OPTION_WINDOW,
+                                      OPTION_LAYOUT,   OPTION_PAD,       OPTION_LOAD,      OPTION_SAVE,
+                                      OPTION_REPEAT,   OPTION_BENCH,     OPTION_PROFILE,   OPTION_SANITIZE,
+                                      OPTION_SWEEP,    OPTION_TRAIN,     OPTION_TRACE,     OPTION_JSON};
+    const char *other = first_given(own, sizeof own / sizeof *own, seen);
+    if (other)
+        return fail(
+            why,
+            "--generate has one query for each sequence, and caches and a table of its own; leave out --%s.",
+            other);
+    if (!lab->growth)
+        return fail(why,
+                    "--generate needs kernels for sequences that grow, and %s has none (but "
+                    "lab08_flashdecoding has).",
+                    lab->name);
+    int packed = o->sequences > 0, steps = o->generate;
+    if (!packed && o->batch > MAX_SEQUENCES)
+        return fail(why, "--generate takes up to %d sequences; --batch is %d.", MAX_SEQUENCES, o->batch);
+    if (!packed) o->sequences = o->batch;
+    if (o->sequences == 0) return fail(why, "--generate needs a sequence that grows; --batch is 0.");
+    int64_t prompts = packed ? o->cu_seqlens_k[o->sequences] : (int64_t)o->sequences * o->seqlen_k;
+    int64_t total = prompts + (int64_t)o->sequences * steps;
+    if (total > INT32_MAX)
+        return fail(why,
+                    "--generate would come to %lld tokens, more than 2^31 - 1; choose fewer steps or shorter "
+                    "prompts.",
+                    (long long)total);
+    for (int s = 0; s <= o->sequences; ++s) {
+        o->cu_seqlens_k[s] = (packed ? o->cu_seqlens_k[s] : s * o->seqlen_k) + s * steps;
+        o->cu_seqlens_q[s] = s * steps;
+    }
+    o->batch = 1, o->seqlen_q = o->sequences * steps, o->seqlen_k = (int)total, o->causal = 1;
+    for (int i = 0; i < 4; ++i) o->layout[i] = LAYOUT_BSHD;
+    if (!seen[OPTION_LAYERS]) o->layers = GENERATE_LAYERS;
+    return 0;
+}
+
 static int settle_trace(const struct lab *lab, const struct options *o, const unsigned seen[OPTION_COUNT],
                         struct message *why) {
     static const enum option other_runs[] = {OPTION_SWEEP, OPTION_PROFILE, OPTION_SANITIZE};
@@ -361,6 +421,8 @@ static int settle(const struct lab *lab, struct options *o, const unsigned seen[
                     o->kv_heads);
     if (!(o->given & GIVEN_SCALE)) o->scale = (float)(1 / sqrt(o->head_dim));
     o->backward = has_backward(lab, o);
+    if (seen[OPTION_LAYERS] && !o->generate) return fail(why, "--layers is for --generate; leave it out.");
+    if (o->generate) return settle_generate(lab, o, seen, why);
     if (o->train) return settle_train(lab, o, seen, why);
     return o->trace ? settle_trace(lab, o, seen, why) : 0;
 }
@@ -461,11 +523,13 @@ void options_print_list(FILE *out, const struct lab *lab) {
         for (int t = 0; t < DTYPE_COUNT; ++t)
             if (kernel->support.dtypes >> t & 1) fprintf(out, " %s", dtype_name((enum dtype)t));
         unsigned features = kernel->support.features;
-        fprintf(out, "; head_dim a multiple of %d up to %d%s%s%s%s%s%s", kernel->support.head_dim_multiple,
+        fprintf(out, "; head_dim a multiple of %d up to %d%s%s%s%s%s%s%s", kernel->support.head_dim_multiple,
                 kernel->support.head_dim_max, features & FEATURE_WINDOW ? "; --window" : "",
                 features & FEATURE_PACKED ? "; --seqlens" : "",
                 features & FEATURE_UNALIGNED ? "; any alignment" : "",
-                features & FEATURE_SPLITS ? "; --splits" : "", kernel->workspace ? "; needs workspace" : "",
+                features & FEATURE_SPLITS ? "; --splits" : "",
+                features & FEATURE_GROWING ? "; --generate" : "",
+                kernel->workspace ? "; needs workspace" : "",
                 kernel->support.gpu_only ? "; gpu backend only" : "");
         if (kernel->support.score_max > 0) fprintf(out, "; scores up to %g", kernel->support.score_max);
         if (kernel->launch_traced) fputs("; --trace", out);

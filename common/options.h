@@ -48,6 +48,9 @@ struct options {
     int backward;  // some kernel that is to run is a backward pass (lab.h)
     int repeat;    // launches more than otherwise
     int train;     // steps of --train; 0: not that
+    // --generate: steps (0: not that) in so many layers. The rest then describes all steps of a layer as one
+    // causal problem of packed sequences (generate.h).
+    int generate, layers;
     int bench, profile, sanitize, sweep, list, help;
     uint64_t schedule;  // of threads, on the cpu backend (cuda_runtime_api.h)
     int schedule_given;

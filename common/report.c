@@ -8,7 +8,7 @@
 
 // ---------------------------------------------------------------- tables
 
-enum { CELL_BYTES = 200, MAX_COLUMNS = 16 };
+enum { CELL_BYTES = 200, MAX_COLUMNS = 20 };
 
 struct table {
     int columns, rows, right_aligned[MAX_COLUMNS];
@@ -195,6 +195,25 @@ static void fill_times(const struct report *report, const struct result *r, cons
     number(cell_at(t, row, column + 4), "%.2f", first->timing.median_ms / r->timing.median_ms);
 }
 
+// Two columns: the time of a launch in a graph, in microseconds, and how fast K and V were read.
+static void fill_replay(const struct result *r, const struct table *t, int row, int column) {
+    int timed = r->replay.repetitions != 0;
+    number(cell_at(t, row, column), "%.4g", timed ? 1e3 * r->replay.median_ms : NAN);
+    number(cell_at(t, row, column + 1), "%.4g", timed ? r->kv_bytes / (r->replay.median_ms * 1e6) : NAN);
+}
+
+// "Blocks, for 132 multiprocessors: unsplit 32, split 128.", of the kernels whose table says how many.
+static void print_blocks(FILE *out, const struct report *report) {
+    int said = 0;
+    for (int i = 0; i < report->count; ++i) {
+        const struct result *r = &report->results[i];
+        if (!ran(r) || r->blocks == 0) continue;
+        if (!said) fprintf(out, "Blocks, for %d multiprocessors:", report->device->multiprocessors);
+        fprintf(out, "%s %s %lld", said++ ? "," : "", r->kernel, (long long)r->blocks);
+    }
+    if (said) fputs(".\n", out);
+}
+
 static void print_remarks(FILE *out, const struct report *report) {
     for (int i = 0; i < report->count; ++i) {
         const struct result *r = &report->results[i];
@@ -278,7 +297,7 @@ void report_print_table(FILE *out, const struct report *report) {
     static const char *const of_backward[] = {">worst err", ">bound", ">O err", ">bound"};
     static const char *const times[] = {">ms", ">half within", ">TFLOP/s", ">of peak", ">x first"};
     const char *head[MAX_COLUMNS + 1] = {"kernel", "what it adds"};
-    int bench = report->options->bench, backward = 0, quantised = 0, n = 2;
+    int bench = report->options->bench, backward = 0, quantised = 0, replayed = 0, n = 2;
     char plain[CELL_BYTES];
     snprintf(plain, sizeof plain, ">plain %s", dtype_name(report->shape.dtype));
     for (int i = 0; i < report->count; ++i) backward |= report->results[i].backward;
@@ -287,6 +306,8 @@ void report_print_table(FILE *out, const struct report *report) {
     head[n++] = ">compared";
     if (quantised) head[n++] = ">O RMSE", head[n++] = ">emulated", head[n++] = plain;
     for (int i = 0; i < 5 && bench; ++i) head[n++] = times[i];
+    for (int i = 0; i < report->count; ++i) replayed |= report->results[i].replay.repetitions;
+    if (replayed) head[n++] = ">us by graph", head[n++] = ">GB/s of K, V";
     head[n] = "verdict";
     struct table t;
     if (table_make(&t, report->count, head) != 0) return;
@@ -302,12 +323,14 @@ void report_print_table(FILE *out, const struct report *report) {
             snprintf(cell_at(&t, row, 6), CELL_BYTES, "-");
         if (quantised) fill_rmse(r, &t, row, 7);
         if (bench) fill_times(report, r, &t, row, quantised ? 10 : 7);
+        if (replayed) fill_replay(r, &t, row, t.columns - 3);
         snprintf(cell_at(&t, row, t.columns - 1), CELL_BYTES, "%s",
                  ran(r) ? verdict_text(r->verdict) : "did not run");
     }
     table_print(out, &t);
     free(t.cell);
     print_samples(out, report);
+    print_blocks(out, report);
     print_remarks(out, report);
 }
 
@@ -379,6 +402,14 @@ static void json_result(FILE *out, const struct report *report, const struct res
         json_number(out, "tflops", r->tflops);
         json_number(out, "percent_of_peak", peak > 0 ? 100 * r->tflops / peak : NAN);
     }
+    if (r->replay.repetitions) {
+        json_number(out, "graph_ms", r->replay.median_ms);
+        json_number(out, "graph_ms_low", r->replay.low_ms);
+        json_number(out, "graph_ms_high", r->replay.high_ms);
+        json_number(out, "kv_bytes", r->kv_bytes);
+        json_number(out, "kv_gb_per_s", r->kv_bytes / (r->replay.median_ms * 1e6));
+    }
+    if (r->blocks) fprintf(out, ", \"blocks\": %lld", (long long)r->blocks);
     fputc('}', out);
 }
 

@@ -30,7 +30,10 @@ struct result {
         quantised;  // how the kernel quantises: then the plain implementation of o and lse does, too
     double o_unquantised_rmse;  // of O by the plain implementation that does not, if the kernel does
     struct timing timing;
-    double tflops;  // visible pairs only; 0 if not timed
+    double tflops;         // visible pairs only; 0 if not timed
+    struct timing replay;  // by a CUDA graph (replay.h), of kernels that can be captured
+    double kv_bytes;       // of K and V, which such a launch reads
+    int64_t blocks;        // of its launch, if its table says so; else 0
 };
 
 struct report {

@@ -9,6 +9,14 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+struct timing timer_summary(float *ms, int count) {
+    qsort(ms, (size_t)count, sizeof *ms, ascending);
+    struct timing t = {.low_ms = (double)ms[count / 4], .high_ms = (double)ms[count - 1 - count / 4]};
+    t.median_ms = (double)(ms[(count - 1) / 2] + ms[count / 2]) / 2;
+    t.repetitions = count;
+    return t;
+}
+
 struct timing timer_measure(void (*launch)(struct attention a), struct attention a,
                             const struct device *device, int repetitions) {
     if (repetitions > MAX_REPETITIONS) repetitions = MAX_REPETITIONS;
@@ -44,9 +52,5 @@ struct timing timer_measure(void (*launch)(struct attention a), struct attention
         CUDA_CHECK(cudaEventDestroy(stop[i]));
     }
     if (flush) CUDA_CHECK(cudaFree(flush));
-    qsort(ms, (size_t)repetitions, sizeof *ms, ascending);
-    struct timing t = {.low_ms = ms[repetitions / 4], .high_ms = ms[repetitions - 1 - repetitions / 4]};
-    t.median_ms = (ms[(repetitions - 1) / 2] + ms[repetitions / 2]) / 2;
-    t.repetitions = repetitions;
-    return t;
+    return timer_summary(ms, repetitions);
 }

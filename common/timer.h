@@ -10,6 +10,9 @@ struct timing {
     int repetitions;         // 0: not timed
 };
 
+// Median and quartiles of `count` times, at least one; sorts them.
+struct timing timer_summary(float *ms, int count);
+
 // Runs launch(a) once to warm up and then `repetitions` times, with CUDA events round each launch alone. All
 // of it is enqueued before anything is waited for, so the host's own pace does not count, and before each
 // repetition the L2 cache is overwritten (twice its size), so none finds its inputs there because the one

@@ -23,6 +23,7 @@
 #include <math.h>
 
 #include "common/attention.h"
+#include "common/growth.h"
 #include "common/lab.h"
 #include "common/lab16.h"
 #include "common/ptx.h"
@@ -88,6 +89,13 @@ __host__ __device__ static int64_t ceil_divide(int64_t x, int64_t y) { return (x
 // Tiles of keys, at least one: also a query without keys has an O.
 __host__ __device__ static int key_tiles(int seqlen_k) {
     return (int)max(ceil_divide(seqlen_k, TILE), (int64_t)1);
+}
+
+// Sequence n. Where sequences grow, the keys that it has by now.
+static __device__ struct sequence sequence_by_now(const struct attention *a, int n) {
+    struct sequence s = sequence_at(a, n);
+    if (a->seqused_k) s.seqlen_k = a->seqused_k[n];
+    return s;
 }
 
 // What a block works on: one item, or a part of it.
@@ -175,7 +183,7 @@ static __device__ struct place in_packed_order(const struct attention *a, int it
 // Everything in *w that is of the item, not of the part.
 template <class T, int STEP, int R>
 static __device__ void set_item(const struct attention *a, struct place at, struct work *w) {
-    struct sequence s = sequence_at(a, at.sequence);
+    struct sequence s = sequence_by_now(a, at.sequence);
     int batch = a->sequences > 0 ? 0 : at.sequence;
     w->group = group_of<STEP>(a);
     int first_head = at.head * w->group, kv_head = kv_head_of(a, first_head);
@@ -238,8 +246,7 @@ static __device__ int block_of(int64_t units, int blocks, int64_t unit) {
 
 // For packed sequences: how many units lie before each, and with which sequence each block begins. It is made
 // on the GPU because the lengths are there, where the step before has made them: a host that asked for them
-// would have to wait for all that is enqueued, and could not be captured in a graph. One block; all layers of
-// a model could use the same plan.
+// would have to wait for all that is enqueued, and could not be captured in a graph. One block.
 template <int R>
 __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, struct division how) {
     __shared__ int64_t sums_smem[PLAN_THREADS / WARP];
@@ -247,7 +254,7 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
     int64_t before = 0;  // units of the sequences before `first`
     for (int first = 0; first < a.sequences; first += PLAN_THREADS) {
         int s = first + (int)threadIdx.x;
-        int64_t units = s < a.sequences ? units_of<BALANCED, R>(&a, sequence_at(&a, s)) : 0;
+        int64_t units = s < a.sequences ? units_of<BALANCED, R>(&a, sequence_by_now(&a, s)) : 0;
         int64_t sum = units;
         for (int offset = 1; offset < WARP; offset *= 2) {
             int64_t other = __shfl_up_sync(ALL_LANES, sum, offset);
@@ -287,7 +294,7 @@ static __device__ void next_part(const struct attention *a, const struct divisio
                                  struct work *w) {
     int block = (int)blockIdx.x;
     bool packed = a->sequences > 0;
-    int64_t each = packed ? 0 : units_of<BALANCED, R>(a, sequence_at(a, 0));  // units of a sequence
+    int64_t each = packed ? 0 : units_of<BALANCED, R>(a, sequence_by_now(a, 0));  // units of a sequence
     int64_t units = packed ? how->units_before[a->sequences] : each * a->batch;
     int blocks = blocks_with_work(units, how->blocks);
     w->rows = 0;
@@ -298,7 +305,7 @@ static __device__ void next_part(const struct attention *a, const struct divisio
     if (is_first) w->sequence = packed ? how->first_sequence[block] : (int)(w->unit / each);
     while (w->unit >= (packed ? how->units_before[w->sequence + 1] : each * (w->sequence + 1))) w->sequence++;
     int64_t within = w->unit - (packed ? how->units_before[w->sequence] : each * w->sequence);
-    int tiles = key_tiles(sequence_at(a, w->sequence).seqlen_k);
+    int tiles = key_tiles(sequence_by_now(a, w->sequence).seqlen_k);
     int heads = heads_of<BALANCED>(a);
     int64_t item = within / tiles;
     struct place at = {w->sequence, (int)(item % heads), (int)(item / heads)};
@@ -700,7 +707,36 @@ __global__ void __launch_bounds__(THREADS) merge(struct attention a, struct divi
     if (r < w.rows && w.parts > 1) merge_row<T, D, R>(&a, &how, &w, r);
 }
 
+// ---- a token more, for --generate (common/growth.h) ----
+
+// All heads of a token, from a table where they lie behind each other to row `at` of a packed tensor.
+static __device__ void copy_token(struct tensor to, int64_t at, const void *table, int64_t token, int heads,
+                                  int head_dim) {
+    int pieces = head_dim / 8;  // of 16 bytes
+    const uint4 *from = (const uint4 *)table + token * heads * pieces;
+    for (int n = (int)threadIdx.x; n < heads * pieces; n += THREADS)
+        *(uint4 *)(row<uint16_t>(to, 0, n / pieces, at) + n % pieces * 8) = from[n];
+}
+
+// A block for each sequence.
+__global__ void __launch_bounds__(THREADS) append_token(struct attention a, struct tokens tokens) {
+    int s = (int)blockIdx.x;
+    int64_t token = (int64_t)s * tokens.steps + *tokens.step;
+    int64_t at = (int64_t)a.cu_seqlens_k[s] + a.seqused_k[s] - 1;
+    copy_token(a.q, s, tokens.q, token, a.heads, a.head_dim);
+    copy_token(a.k, at, tokens.k, token, a.kv_heads, a.head_dim);
+    copy_token(a.v, at, tokens.v, token, a.kv_heads, a.head_dim);
+}
+
+__global__ void __launch_bounds__(THREADS) advance_sequences(struct attention a, struct tokens tokens) {
+    int s = (int)(blockIdx.x * THREADS + threadIdx.x);
+    if (s < a.sequences) tokens.seqused_k[s]++;
+    if (s == 0) (*tokens.step)++;
+}
+
 // ---- launches and the table ----
+
+static cudaStream_t stream_of(const struct attention *a) { return (cudaStream_t)a->stream; }
 
 static int attribute(enum cudaDeviceAttr which, int otherwise) {
     int value = 0;
@@ -745,7 +781,8 @@ template <int STEP> static int choose_splits(const struct attention *a, int mult
 }
 
 struct sizes {
-    int splits, blocks;
+    int splits;
+    int64_t blocks;
     int64_t slots;  // parts that are kept
     size_t sums_bytes, statistics_bytes, plan_bytes;
 };
@@ -758,10 +795,12 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
         s.splits = min(s.splits, key_tiles(a->seqlen_k));
         if (STEP == ONE_LAUNCH && items > MOST_ROUNDS) s.splits = 1;  // enough blocks as it is
         s.slots = s.splits > 1 ? items * s.splits : 0;
-    } else if (STEP == BALANCED) {
+    }
+    s.blocks = items * s.splits;
+    if (STEP == BALANCED) {
         int64_t blocks = a->splits > 0 ? items * a->splits : multiprocessors;
-        s.blocks = (int)min(min(blocks, items * key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
-        s.slots = 2 * (int64_t)s.blocks;
+        s.blocks = min(min(blocks, items * key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
+        s.slots = 2 * s.blocks;
         if (a->sequences > 0) s.plan_bytes = (a->sequences + 1) * sizeof(int64_t) + s.blocks * sizeof(int);
     }
     s.statistics_bytes = s.slots * rows * sizeof(float2);
@@ -772,6 +811,7 @@ template <int STEP> static size_t workspace_of(const struct attention *a) {
     struct sizes s = sizes_of<STEP>(a);
     return s.sums_bytes + s.statistics_bytes + s.plan_bytes;
 }
+template <int STEP> static int64_t blocks_of(const struct attention *a) { return sizes_of<STEP>(a).blocks; }
 
 // The counters of parts that are done. They are 0 when a launch begins and, because the last part of a round
 // sets its counter back, when it ends: nobody has to clear them, but they need memory that keeps. Two
@@ -785,14 +825,32 @@ static unsigned *done_counters() {
     return counters;
 }
 
+// What of the division has its place in the workspace.
+static struct division division_of(const struct attention *a, const struct sizes *s) {
+    struct division how = {s->splits, (int)s->blocks, 0, nullptr, nullptr, nullptr, nullptr, nullptr};
+    char *workspace = (char *)a->workspace;
+    how.sums = (float *)workspace;
+    how.statistics = (float2 *)(workspace + s->sums_bytes);
+    how.units_before = (int64_t *)(workspace + s->sums_bytes + s->statistics_bytes);
+    how.first_sequence = (int *)(how.units_before + a->sequences + 1);
+    return how;
+}
+
+// It depends on lengths alone, so that layers of one step need it once.
+static void plan_balanced(struct attention a) {
+    if (a.sequences == 0) return;
+    struct sizes s = sizes_of<BALANCED>(&a);
+    struct division how = division_of(&a, &s);
+    if (is_wide<BALANCED>(&a))
+        make_plan<ROWS<true>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
+    else
+        make_plan<ROWS<false>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
+    CUDA_CHECK(cudaGetLastError());
+}
+
 template <class T, int D, bool WIDE, int STEP> static void launch(struct attention a) {
     struct sizes s = sizes_of<STEP>(&a);
-    struct division how = {s.splits, s.blocks, 0, nullptr, nullptr, nullptr, nullptr, nullptr};
-    char *workspace = (char *)a.workspace;
-    how.sums = (float *)workspace;
-    how.statistics = (float2 *)(workspace + s.sums_bytes);
-    how.units_before = (int64_t *)(workspace + s.sums_bytes + s.statistics_bytes);
-    how.first_sequence = (int *)(how.units_before + a.sequences + 1);
+    struct division how = division_of(&a, &s);
     if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters();
     // As many stages as fit into the shared memory of this GPU, beside the kernel's variables.
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = 2048;
@@ -801,16 +859,16 @@ template <class T, int D, bool WIDE, int STEP> static void launch(struct attenti
     CUDA_CHECK(how.stages > 0 ? cudaSuccess : cudaErrorNotSupported);
     CUDA_CHECK(cudaFuncSetAttribute(decode<T, D, WIDE, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     how.stages * STAGE));
-    int64_t items = most_items<STEP>(&a), blocks = STEP == BALANCED ? s.blocks : items * s.splits;
     float factor = lab16_factor(&a);
-    if (STEP == BALANCED && a.sequences > 0) {
-        make_plan<ROWS<WIDE>><<<1, PLAN_THREADS>>>(a, how);
-        CUDA_CHECK(cudaGetLastError());
-    }
-    decode<T, D, WIDE, STEP><<<lab_blocks(blocks, 1), THREADS, how.stages * STAGE>>>(a, how, factor);
+    if (STEP == BALANCED && !a.planned) plan_balanced(a);
+    decode<T, D, WIDE, STEP>
+        <<<lab_blocks(s.blocks, 1), THREADS, how.stages * STAGE, stream_of(&a)>>>(a, how, factor);
     CUDA_CHECK(cudaGetLastError());
     if constexpr (STEP == SPLIT)
-        if (s.splits > 1) merge<T, D, WIDE><<<lab_blocks(items * (ROWS<WIDE> / WARPS), 1), THREADS>>>(a, how);
+        if (s.splits > 1)
+            merge<T, D, WIDE>
+                <<<lab_blocks(most_items<STEP>(&a) * (ROWS<WIDE> / WARPS), 1), THREADS, 0, stream_of(&a)>>>(
+                    a, how);
 }
 template <class T, int D, int STEP> static void launch_step(struct attention a) {
     if (is_wide<STEP>(&a))
@@ -828,15 +886,27 @@ static void launch_split(struct attention a) { LAB16_LAUNCH(a, split_of); }
 static void launch_one_launch(struct attention a) { LAB16_LAUNCH(a, one_launch_of); }
 static void launch_balanced(struct attention a) { LAB16_LAUNCH(a, balanced_of); }
 
+static void append(struct attention a, struct tokens tokens) {
+    append_token<<<lab_blocks(a.sequences, 1), THREADS, 0, stream_of(&a)>>>(a, tokens);
+}
+static void advance(struct attention a, struct tokens tokens) {
+    advance_sequences<<<lab_blocks(a.sequences, THREADS), THREADS, 0, stream_of(&a)>>>(a, tokens);
+}
+static const struct growth growth = {append, advance};
+
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
-constexpr struct support WHOLE = {TYPES, 8, 128, 0, FEATURE_PACKED, SCORE_MAX};
-constexpr struct support IN_PARTS = {TYPES, 8, 128, 0, FEATURE_PACKED | FEATURE_SPLITS, SCORE_MAX};
+constexpr unsigned FEATURES = FEATURE_PACKED | FEATURE_GROWING;
+constexpr struct support WHOLE = {TYPES, 8, 128, 0, FEATURES, SCORE_MAX};
+constexpr struct support IN_PARTS = {TYPES, 8, 128, 0, FEATURES | FEATURE_SPLITS, SCORE_MAX};
 static const struct kernel kernels[] = {
-    {"unsplit", "a block for each query head", launch_unsplit, nullptr, WHOLE},
+    {"unsplit", "a block for each query head", launch_unsplit, workspace_of<UNSPLIT>, WHOLE, nullptr, nullptr,
+     nullptr, blocks_of<UNSPLIT>},
     {"split", "keys split among blocks, heads of a group together", launch_split, workspace_of<SPLIT>,
-     IN_PARTS},
-    {"one_launch", "the last block merges", launch_one_launch, workspace_of<ONE_LAUNCH>, IN_PARTS},
-    {"balanced", "as many keys for each multiprocessor", launch_balanced, workspace_of<BALANCED>, IN_PARTS},
+     IN_PARTS, nullptr, nullptr, nullptr, blocks_of<SPLIT>},
+    {"one_launch", "the last block merges", launch_one_launch, workspace_of<ONE_LAUNCH>, IN_PARTS, nullptr,
+     nullptr, nullptr, blocks_of<ONE_LAUNCH>},
+    {"balanced", "as many keys for each multiprocessor", launch_balanced, workspace_of<BALANCED>, IN_PARTS,
+     nullptr, nullptr, nullptr, blocks_of<BALANCED>, plan_balanced},
 };
 
 static const struct lab lab08 = {
@@ -848,6 +918,8 @@ static const struct lab lab08 = {
     {1, 32, 8, 65536, 128, 1},  // and on a GPU: one token of a long text
     kernels,
     sizeof kernels / sizeof kernels[0],
+    0,  // not causal
+    &growth,
 };
 
 int main(int argc, char **argv) { return lab_main(argc, argv, &lab08); }

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -215,6 +217,15 @@ std::string stack_overflow_text();
 void catch_signals();
 void set_error(cudaError_t error, bool sticky);
 cudaError_t sticky_error();
+
+// graph.cpp. Work that is enqueued on a stream: done at once; or kept in the graph, if the stream is being
+// captured; or refused, with CUDA's error: the legacy default stream waits for all others, and so may do
+// nothing while one of them is.
+cudaError_t do_or_keep(cudaStream_t stream, std::function<cudaError_t()> step);
+// Whether it would not be done at once.
+bool is_captured(cudaStream_t stream);
+// An error, and the end of every capture, if there is one: for calls that wait for the whole device.
+cudaError_t not_while_capturing();
 
 // ---- Device memory (memory.cpp) ----
 extern char *arena;  // start of the address range that holds all device memory, null before the first use

@@ -263,7 +263,7 @@ cudaError_t cudaFreeHost(void *pointer) {
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind) {
+static cudaError_t copy(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind) {
     if (sticky_error() != cudaSuccess) return sticky_error();
     if (bytes == 0) return cudaSuccess;
     bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -278,11 +278,15 @@ cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, enum
 }
 
 cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t) {
-    return cudaMemcpy(destination, source, bytes, kind);
+                            cudaStream_t stream) {
+    return do_or_keep(stream, [=] { return copy(destination, source, bytes, kind); });
 }
 
-cudaError_t cudaMemset(void *pointer, int value, size_t bytes) {
+cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, enum cudaMemcpyKind kind) {
+    return cudaMemcpyAsync(destination, source, bytes, kind, nullptr);
+}
+
+static cudaError_t set(void *pointer, int value, size_t bytes) {
     if (sticky_error() != cudaSuccess) return sticky_error();
     if (bytes == 0) return cudaSuccess;
     std::lock_guard<std::mutex> lock(mutex);
@@ -293,8 +297,12 @@ cudaError_t cudaMemset(void *pointer, int value, size_t bytes) {
     return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t) {
-    return cudaMemset(pointer, value, bytes);
+cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t stream) {
+    return do_or_keep(stream, [=] { return set(pointer, value, bytes); });
+}
+
+cudaError_t cudaMemset(void *pointer, int value, size_t bytes) {
+    return cudaMemsetAsync(pointer, value, bytes, nullptr);
 }
 
 void simt_mark_unwritten(void *pointer, size_t bytes) {

@@ -299,6 +299,19 @@ std::string refusal(const Launch &what, size_t shared_limit) {
 
 }  // namespace
 
+// A graph's launch does not know the stream: it runs at once.
+static void keep_launch(const Launch &what) {
+    Launch kept = what;
+    kept.stream = nullptr;
+    auto drop = what.drop;
+    std::shared_ptr<void> closure(what.copy(what.closure), [drop](void *it) { drop(it); });
+    kept.closure = closure.get();
+    do_or_keep(what.stream, [kept, closure] {
+        launch(kept);
+        return cudaPeekAtLastError();
+    });
+}
+
 void launch(const Launch &what) {
     if (current_worker)
         stop_block(cudaErrorNotSupported, "a kernel launches a kernel, which the CPU backend does not have");
@@ -315,6 +328,7 @@ void launch(const Launch &what) {
         return set_error(cudaErrorInvalidValue, false);
     }
     arena_ready();  // so that hooks know the range even if nothing was allocated
+    if (is_captured(what.stream)) return keep_launch(what);
 
     LaunchState state;
     state.what = &what;

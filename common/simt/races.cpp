@@ -400,7 +400,10 @@ void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t byte
                           cell.writer_pc.load(relaxed), true);
         if (!write) {
             uint32_t now = (reader | mask) & ~all_blocks;  // bytes that anybody has read
-            now |= reading == 0 || reading == me ? me : all_blocks;
+            // A read that an atomic puts before this one is before all that this one is before.
+            bool only_me = reading == 0 || reading == me ||
+                           (reading != all_blocks && block_has_seen(worker.block, reading - 1));
+            now |= only_me ? me : all_blocks;
             if (now == reader) continue;
             cell.reader_pc.store(code, relaxed);
             cell.reader.store(now, relaxed);
@@ -410,6 +413,9 @@ void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t byte
             (reading == all_blocks || !block_has_seen(worker.block, reading - 1)))
             report_global(worker, "write after read", 2 * i, pc, true, reading, cell.reader_pc.load(relaxed),
                           false);
+        uint32_t still_read =
+            reader & ~all_blocks & ~mask;  // the other byte; what was read of this one is over
+        cell.reader.store(still_read ? still_read | reading : 0, relaxed);
         cell.writer_pc.store(code, relaxed);
         cell.writer.store(me | mask | (writing == me ? writer & ~all_blocks : 0), relaxed);
     }

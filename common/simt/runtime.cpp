@@ -39,6 +39,14 @@ static const struct {
     {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState",
+     "the operation cannot be performed in the present state"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
@@ -48,10 +56,7 @@ unsigned long long global_timer() { return (unsigned long long)clock_ticks(); }
 
 using namespace simt;
 
-// Streams and events: everything has already happened when a call returns.
-struct simt_stream {
-    int unused;
-};
+// Events: everything has already happened when a call returns. (Streams: graph.cpp.)
 struct simt_event {
     std::chrono::steady_clock::time_point time;
     bool recorded = false;
@@ -87,7 +92,7 @@ cudaError_t cudaPeekAtLastError(void) {
 
 cudaError_t cudaDeviceSynchronize(void) {
     RETURN_IF_BROKEN;
-    return cudaSuccess;
+    return not_while_capturing();
 }
 
 // The one way out of a broken state here; allocations stay.
@@ -187,20 +192,6 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
 
 cudaError_t cudaDriverGetVersion(int *version) { return cudaRuntimeGetVersion(version); }
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-    *stream = new simt_stream;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) { return cudaStreamCreate(stream); }
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    delete stream;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
-
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
     *event = new simt_event;
     return cudaSuccess;
@@ -213,11 +204,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     RETURN_IF_BROKEN;
-    event->time = std::chrono::steady_clock::now();
-    event->recorded = true;
-    return cudaSuccess;
+    auto record = [event] {
+        event->time = std::chrono::steady_clock::now();
+        event->recorded = true;
+        return cudaSuccess;
+    };
+    return do_or_keep(stream, record);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaDeviceSynchronize(); }

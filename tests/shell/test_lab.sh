@@ -137,7 +137,14 @@ rmdir "$house/lab98_new"
 expect 2 "there is no lab 'lab01_naiv'.*lab01_naive" run lab01_naiv
 expect 2 "there is no lab ''" run ''
 expect 2 "unknown option '--bakend'" run --bakend cpu
-expect 2 "unknown option '--seqlen'.*after --" run 01 --seqlen 64
+expect 2 "--seqlen is an option of ./lab ladder, or of a lab.*after --" run 01 --seqlen 64
+expect 2 './lab diff needs a lab' diff
+expect 2 "there is no lab '99'; there are: lab01_naive" diff 99 01
+expect 2 '^lab: 07 may be any of lab07_[a-z0-9_]+ lab07_[a-z0-9_]+: say which' diff 07
+expect 2 "unknown command 'differ'; did you mean ./lab diff" differ
+expect 2 "unknown command 'lader'; did you mean ./lab ladder" lader
+expect 2 '--csv needs a value' ladder --csv
+expect 2 '--csv is an option of ./lab ladder' run 01 --csv x
 expect 2 "unknown backend 'tpu'" run --backend tpu
 expect 2 "unknown backend 'tpu'" run --backend=tpu
 expect 2 '--backend needs a value' run --backend

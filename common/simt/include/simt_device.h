@@ -93,6 +93,10 @@ struct Launch {
     void (*body)(void *closure);
     void *closure;  // the arguments, in host memory that the kernel may read
     size_t closure_bytes;
+    cudaStream_t stream;
+    // For a graph, which keeps arguments: a copy of a closure, and its end.
+    void *(*copy)(const void *closure);
+    void (*drop)(void *closure);
 };
 void launch(const Launch &what);
 
@@ -103,8 +107,10 @@ struct Config {
     size_t dynamic_shared_bytes;
     const char *file;
     int line;
-    Config(dim3 grid, dim3 block, size_t dynamic_shared_bytes = 0, cudaStream_t = nullptr, SIMT_HERE)
-        : grid(grid), block(block), dynamic_shared_bytes(dynamic_shared_bytes), file(file), line(line) {}
+    cudaStream_t stream;
+    Config(dim3 grid, dim3 block, size_t dynamic_shared_bytes = 0, cudaStream_t stream = nullptr, SIMT_HERE)
+        : grid(grid), block(block), dynamic_shared_bytes(dynamic_shared_bytes), file(file), line(line),
+          stream(stream) {}
     template <class... Arguments> BoundLaunch<Arguments...> operator()(Arguments... arguments) const;
 };
 
@@ -139,6 +145,9 @@ void operator<<(void (*kernel)(Parameters...), const BoundLaunch<Arguments...> &
     };
     what.closure = &closure;
     what.closure_bytes = sizeof closure;
+    what.stream = bound.config.stream;
+    what.copy = [](const void *from) -> void * { return new Closure(*static_cast<const Closure *>(from)); };
+    what.drop = [](void *pointer) { delete static_cast<Closure *>(pointer); };
     launch(what);
 }
 
