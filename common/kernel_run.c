@@ -81,16 +81,16 @@ static int found_races(uint64_t schedule, struct result *result) {
     return 1;
 }
 
-// The same bits and no race, whatever the order of threads. Of an order that was asked for, the first launch
-// has told already.
+// The same bits and no race, whatever the order of threads. Of the order that was asked for, and of schedule
+// 0 if none was, the first launch has told already.
 static void check_schedules(struct device_case *c, const struct kernel *kernel, struct result *result) {
-    static const uint64_t schedules[] = {0, 1, 11, 12, 13};  // ascending, descending, three random orders
+    static const uint64_t schedules[] = {1, 11, 12, 13};  // descending, three random orders
     if (c->options->schedule_given) {
         printf("%s: no races under --schedule %llu\n", kernel->name,
                (unsigned long long)c->options->schedule);
         return;
     }
-    for (int i = 0; i < 5 && result->verdict == VERDICT_RIGHT; ++i) {
+    for (int i = 0; i < 4 && result->verdict == VERDICT_RIGHT; ++i) {
         char how[64];
         snprintf(how, sizeof how, "under --schedule %llu", (unsigned long long)schedules[i]);
         simt_set_schedule(schedules[i]);
@@ -227,6 +227,9 @@ static int run_first(struct device_case *c, const struct kernel *kernel, struct 
 static void run_more(struct device_case *c, const struct kernel *kernel, struct report *report,
                      struct result *result, double seconds) {
     const struct options *o = c->options;
+#ifdef SIMT_CPU
+    simt_set_sanitizing(0);  // the same threads in the same order would race again, or not again
+#endif
     if (result->verdict == VERDICT_RIGHT && (!ON_CPU || (seconds < cheap_seconds && !o->sweep))) {
         double free_bytes = (double)device_free_bytes();
         check_again(c, kernel, "on the same inputs", result);
@@ -238,6 +241,7 @@ static void run_more(struct device_case *c, const struct kernel *kernel, struct 
         check_again(c, kernel, how, result);
     }
 #ifdef SIMT_CPU
+    simt_set_sanitizing(o->sanitize);
     if (result->verdict == VERDICT_RIGHT && o->sanitize) check_schedules(c, kernel, result);
     simt_set_sanitizing(0);
     if (result->verdict == VERDICT_RIGHT && o->profile) count_traffic(c, kernel, report);

@@ -20,16 +20,25 @@
 // Calls the one of KERNEL_OF<T, D>(a) that fits a.dtype and a.head_dim: T is half or __nv_bfloat16, D 64 or
 // 128, with LAB16_LAUNCH_WIDE 256 as well; what is missing to D is for the kernel to fill with 0. Nothing to
 // do without queries; a backward pass has dK and dV of keys that nobody sees to set to 0, and finds out
-// itself what has no blocks. With LAB16_HALF_ONLY, as the wrong kernels of tests/wrong are compiled, half is
-// all there is: they need no other.
+// itself what has no blocks. The wrong kernels of tests/wrong need fewer instances: with LAB16_HALF_ONLY half
+// is all there is, and LAB16_DIM_MAX is the largest D.
 typedef void lab16_launcher(struct attention a);
 struct lab16_launchers {
     lab16_launcher *dim_64, *dim_128, *dim_256;
 };
+#if defined(LAB16_DIM_MAX) && LAB16_DIM_MAX < 128
+#define LAB16_OF(KERNEL_OF, T)                                                                               \
+    { KERNEL_OF<T, 64>, nullptr, nullptr }
+#else
 #define LAB16_OF(KERNEL_OF, T)                                                                               \
     { KERNEL_OF<T, 64>, KERNEL_OF<T, 128>, nullptr }
+#endif
+#if defined(LAB16_DIM_MAX) && LAB16_DIM_MAX < 256
+#define LAB16_WIDE_OF LAB16_OF
+#else
 #define LAB16_WIDE_OF(KERNEL_OF, T)                                                                          \
     { KERNEL_OF<T, 64>, KERNEL_OF<T, 128>, KERNEL_OF<T, 256> }
+#endif
 #ifdef LAB16_HALF_ONLY
 #define LAB16_LAUNCH(a, KERNEL_OF) lab16_launch(a, LAB16_OF(KERNEL_OF, half), {})
 #define LAB16_LAUNCH_WIDE(a, KERNEL_OF) lab16_launch(a, LAB16_WIDE_OF(KERNEL_OF, half), {})

@@ -163,7 +163,7 @@ void SharedRaces::record_read(const uint32_t *mine, int me, Cell &cell, size_t i
         cell.read = epoch;
     } else {
         if (cell.read != many_readers) {
-            for (int t = 0; t < columns; t++) reads[i * size_t(columns) + size_t(t)] = 0;
+            memset(&reads[i * size_t(columns)], 0, size_t(columns) * sizeof *reads);
             reads[i * size_t(columns) + size_t(thread_in(cell.read))] = cell.read;
             cell.read = many_readers;
         }
@@ -180,10 +180,10 @@ static unsigned touched(size_t i, size_t offset, size_t bytes) {
 void SharedRaces::access(Worker &worker, int me, uintptr_t pc, size_t offset, size_t bytes, bool write,
                          bool atomic) {
     const uint32_t *mine = row(me);
-    uint32_t code = code_of(pc);
+    uint32_t code = code_of(pc), epoch_without_mask = epoch_of(me, 0, atomic);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
         unsigned mask = touched(i, offset, bytes);
-        uint32_t epoch = epoch_of(me, mask, atomic);
+        uint32_t epoch = epoch_without_mask | mask << 1;
         Cell &cell = cells[i];
         refresh(cell);
         if (write) {
@@ -191,12 +191,12 @@ void SharedRaces::access(Worker &worker, int me, uintptr_t pc, size_t offset, si
             cell.generic_time = fences;
         }
         if (write ? cell.write == epoch && cell.read == 0 : cell.read == epoch) continue;  // nothing new
-        check_write(worker, mine, me, cell, i, mask, atomic, pc, write);
+        if (cell.write) check_write(worker, mine, me, cell, i, mask, atomic, pc, write);
         if (!write) {
             record_read(mine, me, cell, i, epoch, code);
             continue;
         }
-        check_reads(worker, mine, me, cell, i, mask, atomic, pc);
+        if (cell.read) check_reads(worker, mine, me, cell, i, mask, atomic, pc);
         cell.read = 0;
         cell.write = epoch;
         cell.write_pc = code;

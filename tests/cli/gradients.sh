@@ -10,7 +10,7 @@ run() { try 0 - - "$lab" "$@"; }
 inputs='q.npy k.npy v.npy do.npy' answers='o.npy lse.npy dq.npy dk.npy dv.npy'
 results="dq_$kernel.npy dk_$kernel.npy dv_$kernel.npy"
 
-shape='--batch 2 --heads 6 --kv-heads 2 --seqlen-q 19 --seqlen-k 37 --dim 16 --causal'
+shape='--batch 2 --heads 2 --kv-heads 2 --seqlen-q 19 --seqlen-k 37 --dim 16 --causal'
 # shellcheck disable=SC2086 # lists are split at spaces on purpose
 {
     # The same seed, the same bits; another layout, too. Another seed, another dO.

@@ -55,47 +55,77 @@ fi
 
 # evaluate FORMULA: up(x, y) becomes ((x + y - 1) / y), for x and y without brackets
 evaluate() {
-    arithmetic=$(printf '%s' "$1" | sed 's/up(\([^(),]*\), *\([^(),]*\))/((\1 + \2 - 1) \/ (\2))/g')
+    arithmetic=$1
+    case $1 in
+        *up\(*) arithmetic=$(printf '%s' "$1" | sed 's/up(\([^(),]*\), *\([^(),]*\))/((\1 + \2 - 1) \/ (\2))/g') ;;
+    esac
     # shellcheck disable=SC2004  # the $ makes the shell read the formula, not a variable's number
     printf '%d' "$(($arithmetic))"
 }
 
+# A line "KERNEL FUNCTION COUNTER NUMBER" for each sum of counters there is; none for one that was not counted in a launch (null).
+newline='
+'
+counted=$newline$(awk '
+    function text(key,    at, rest) {
+        at = index($0, "\"" key "\": \"")
+        rest = substr($0, at + length(key) + 5)
+        return at ? substr(rest, 1, index(rest, "\"") - 1) : ""
+    }
+    function member(key,    at, rest) {
+        at = index($0, "\"" key "\": ")
+        rest = substr($0, at + length(key) + 4)
+        sub(/[,}].*/, "", rest)
+        return at ? rest : ""
+    }
+    # The sum of members, times a factor; with a minus: to be subtracted.
+    function add(counter, factor, members,    name, i, n, key, number) {
+        n = split(members, name, " ")
+        for (i = 1; i <= n; i++) {
+            key = name[i]
+            sub(/^-/, "", key)
+            number = member(key)
+            if (number !~ /^[0-9]+$/) { unknown[kernel, called, counter] = unknown[kernel, "*", counter] = 1; continue }
+            if (key != name[i]) number = -number
+            sum[kernel, called, counter] += number * factor
+            sum[kernel, "*", counter] += number * factor
+        }
+    }
+    /^{"launch"/ {
+        kernel = text("kernel")
+        called = text("function")
+        add("reads", 1, "global_read_bytes")
+        add("writes", 1, "global_write_bytes")
+        add("tma_reads", 1, "tma_load_bytes")
+        add("sector_reads", 32, "global_read_sectors")
+        add("sector_writes", 32, "global_write_sectors")
+        add("flops", 1, "fp32_flops")
+        add("tensor_flops", 1, "tensor_flops")
+        add("exps", 1, "exps")
+        add("barriers", 1, "barriers")
+        add("conflicts", 1, "shared_read_wavefronts shared_write_wavefronts -shared_read_ideal -shared_write_ideal")
+    }
+    END {
+        for (key in sum) {
+            if (key in unknown) continue
+            split(key, part, SUBSEP)
+            printf "%s %s %s %.0f\n", part[1], part[2], part[3], sum[key]
+        }
+    }' "$dir/json")$newline
+
 # measured KERNEL FUNCTION COUNTER: the sum over the launches; nothing if there is no such launch
 measured() {
-    case $3 in
-        reads) member=global_read_bytes times=1 ;;
-        writes) member=global_write_bytes times=1 ;;
-        tma_reads) member=tma_load_bytes times=1 ;;
-        sector_reads) member=global_read_sectors times=32 ;;
-        sector_writes) member=global_write_sectors times=32 ;;
-        flops) member=fp32_flops times=1 ;;
-        tensor_flops) member=tensor_flops times=1 ;;
-        exps) member=exps times=1 ;;
-        barriers) member=barriers times=1 ;;
-        conflicts) member='shared_read_wavefronts shared_write_wavefronts -shared_read_ideal -shared_write_ideal' times=1 ;;
-        *) return ;;
-    esac
-    name="\"function\": \"$2\""
-    [ "$2" != '*' ] || name='"function"'
-    sum='' count=0
-    grep '^{"launch".*"kernel": "'"$1"'"' "$dir/json" | grep -F -- "$name" >"$dir/launches"
-    while read -r line; do
-        for name in $member; do  # with a minus: to be subtracted
-            count=$(printf '%s\n' "$line" | value "${name#-}")
-            case $count in '' | *[!0-9]*) return ;; esac  # null: not counted
-            [ "$name" = "${name#-}" ] || count=-$count
-            sum=$((${sum:-0} + count * times))
-        done
-    done <"$dir/launches"
-    printf '%s' "$sum"
+    number=${counted#*"$newline$1 $2 $3 "}
+    [ "$number" = "$counted" ] || printf '%s' "${number%%"$newline"*}"
 }
 
 tested=0 failures=0 holds=1
 while IFS= read -r line; do
     line=${line%%#*}
-    formula=$(printf "%s" "${line#*=}" | tr -s " " | sed "s/^ //; s/ $//")
-    # shellcheck disable=SC2086  # split into words on purpose
-    set -f && set -- ${line%%=*} && set +f
+    # shellcheck disable=SC2086  # split into words on purpose, here and below
+    set -f && set -- ${line#*=} && formula=$*
+    # shellcheck disable=SC2086
+    set -- ${line%%=*} && set +f
     case $#/${1:-} in
         0/) continue ;;
         */only)

@@ -2,12 +2,14 @@
 // the kernels that the entry is not about left out of the lab's table, so that they need not be compiled.
 //
 //     mutate WRONG.TXT NAME ROOT OUT.cu
+//     mutate WRONG.TXT ROOT               writes nothing, but says of each entry that cannot be made why not
 //
 // NAME is an entry of WRONG.TXT; ROOT is the folder that the entry's file is relative to. The line to replace
 // must be there exactly once: were it gone, or doubled, after an edit of the lab, the mutant would quietly be
 // another one or none at all. Then OUT.cu becomes a program that only says so and exits 3, which
 // run_wrong.sh takes for a failure: this one test fails, and the other wrong kernels are built and run.
-// Exit 0, or 2 with one sentence for what no edit of a lab explains.
+// Exit 0 (without OUT.cu 1, if there is such an entry), or 2 with one sentence for what no edit of a lab
+// explains.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +115,7 @@ struct seen {
     int tables, kept;     // tables of kernels, and kernels of them that are not left out
 };
 
+// Writes to out, if there is one.
 static struct seen copy_lab(FILE *in, const char *path, const struct entry *entry, FILE *out) {
     char line[LINE_MAX_BYTES];
     struct seen seen = {0, 0, 0, 0};
@@ -129,43 +132,74 @@ static struct seen copy_lab(FILE *in, const char *path, const struct entry *entr
             left_out = !begins_kernel_named(code, entry->kernel);
             seen.kept += !left_out;
         }
-        if (left_out) {
+        int is_match = !left_out && looking && strcmp(code, entry->find) == 0;
+        seen.matches += is_match;
+        if (!out) continue;
+        if (left_out)
             fputc('\n', out);  // the lines below keep their numbers
-        } else if (looking && strcmp(code, entry->find) == 0) {
+        else if (is_match)
             fprintf(out, "%.*s%s\n", (int)(code - line), line, entry->with);
-            seen.matches++;
-        } else {
+        else
             fprintf(out, "%s\n", line);
-        }
     }
     return seen;
 }
 
+// The lab's source, for reading; path (PATH_MAX_BYTES) is where it is.
+static FILE *open_lab(const struct entry *entry, const char *name, const char *root, char *path) {
+    if (snprintf(path, PATH_MAX_BYTES, "%s/%s", root, entry->file) >= PATH_MAX_BYTES) refuse("path too long");
+    FILE *in = fopen(path, "r");
+    if (!in) refuse("cannot read %s, named by entry %s", path, name);
+    return in;
+}
+
+// Makes the wrong kernel of the lab, closes that, and writes the kernel to out, if there is one. Returns
+// NULL, or why it cannot be made; then *quoted is what that is about.
+static const char *make(const struct entry *entry, FILE *in, const char *path, FILE *out,
+                        const char **quoted) {
+    struct seen seen = copy_lab(in, path, entry, out);
+    fclose(in);
+    *quoted = entry->in;
+    if (entry->in[0] && seen.places != 1)
+        return seen.places ? "has several lines that begin" : "no longer has a line that begins";
+    *quoted = entry->find;
+    if (seen.matches != 1) return seen.matches ? "has more than once the line" : "no longer has the line";
+    *quoted = entry->kernel;
+    if (seen.tables && entry->kernel[0] && seen.kept != 1) return "no longer has the kernel";
+    return NULL;
+}
+
+// Whether all entries of the table can be made; says which cannot.
+static int check_table(const char *table, const char *root) {
+    FILE *file = fopen(table, "r");
+    if (!file) refuse("cannot read %s", table);
+    char line[LINE_MAX_BYTES], name[LINE_MAX_BYTES];
+    int entries = 0, bad = 0;
+    while (read_line(file, table, line)) {
+        if (!take(line, "wrong", name)) continue;
+        struct entry entry = read_entry(table, name);
+        char path[PATH_MAX_BYTES];
+        FILE *in = open_lab(&entry, name, root, path);
+        const char *quoted, *reason = make(&entry, in, path, NULL, &quoted);
+        if (reason)
+            printf("the wrong kernel %s cannot be made: %s %s \"%s\"\n", name, entry.file, reason, quoted);
+        entries++, bad += reason != NULL;
+    }
+    fclose(file);
+    if (!entries) refuse("%s has no entries", table);
+    printf("%d of %d wrong kernels can be made\n", entries - bad, entries);
+    return bad == 0;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 5) refuse("usage: mutate WRONG.TXT NAME ROOT OUT.cu");
+    if (argc == 3) return check_table(argv[1], argv[2]) ? 0 : 1;
+    if (argc != 5) refuse("usage: mutate WRONG.TXT NAME ROOT OUT.cu, or mutate WRONG.TXT ROOT");
     struct entry entry = read_entry(argv[1], argv[2]);
     char path[PATH_MAX_BYTES];
-    if (snprintf(path, sizeof path, "%s/%s", argv[3], entry.file) >= (int)sizeof path)
-        refuse("path too long");
-
-    FILE *in = fopen(path, "r");
-    if (!in) refuse("cannot read %s, named by entry %s", path, argv[2]);
-    FILE *out = fopen(argv[4], "w");
+    FILE *in = open_lab(&entry, argv[2], argv[3], path), *out = fopen(argv[4], "w");
     if (!out) refuse("cannot write %s", argv[4]);
-    struct seen seen = copy_lab(in, path, &entry, out);
-    fclose(in);
+    const char *quoted, *reason = make(&entry, in, path, out, &quoted);
     int failed = fclose(out) != 0;
-
-    const char *reason = NULL, *quoted = entry.find;
-    if (entry.in[0] && seen.places != 1) {
-        reason = seen.places ? "has several lines that begin" : "no longer has a line that begins";
-        quoted = entry.in;
-    } else if (seen.matches != 1) {
-        reason = seen.matches ? "has more than once the line" : "no longer has the line";
-    } else if (seen.tables && entry.kernel[0] && seen.kept != 1) {
-        reason = "no longer has the kernel";
-        quoted = entry.kernel;
-    }
     if (!failed && reason) failed = write_refusal(argv[4], entry.file, reason, quoted) != 0;
     if (!failed) return 0;
     remove(argv[4]);

@@ -122,6 +122,19 @@ check 2 - '0 entries named unheard_of' "$mutate" "$dir/wrong.txt" unheard_of "$d
     failures=$((failures + 1))
 }
 
+# ---- mutate, of a whole table: each entry that cannot be made is named, and only those
+check 2 - 'cannot read .*gone.cu' "$mutate" "$dir/wrong.txt" "$dir"
+sed '/^wrong no_file/,$d' "$dir/wrong.txt" >"$dir/bad.txt"
+check 1 '^3 of 8 wrong kernels can be made' - "$mutate" "$dir/bad.txt" "$dir"
+for entry in 'gone cannot be made: lab.cu no longer has the line "sum [+]= y;"' 'doubled cannot be made: lab.cu has more than once' \
+    'in_a_kernel_left_out cannot be made: ' 'no_such_kernel cannot be made: ' 'no_such_place cannot be made: '; do
+    check 1 "^the wrong kernel $entry" - "$mutate" "$dir/bad.txt" "$dir"
+done
+sed '/^wrong gone/,/^$/d; /^wrong doubled/,/^$/d; /^wrong no_such/,/^$/d; /^wrong in_a/,/^$/d' "$dir/bad.txt" >"$dir/fine.txt"
+check 0 '^3 of 3 wrong kernels can be made' - "$mutate" "$dir/fine.txt" "$dir"
+sed '/^wrong/d' "$dir/fine.txt" >"$dir/none.txt"
+check 2 - 'has no entries' "$mutate" "$dir/none.txt" "$dir"
+
 # ---- run_wrong.sh: a stand-in for the lab does what its first option says
 cat >"$dir/lab.sh" <<'LAB'
 case $1 in
