@@ -3,7 +3,7 @@
 #
 #     run_wrong.sh CASES TRUTH ENOUGH KERNEL WORDS LAB [ARGUMENT...]
 #
-# CASES: a file with a line "name options..." for each case. TRUTH: the folder with a folder for each case. WORDS: an
+# CASES: a file with a line "name options..." for each case; the name - is of one without files to --load. TRUTH: the folder with a folder for each case. WORDS: an
 # extended regular expression that the verdict of at least one failing case must match. It stops when ENOUGH cases have
 # found the kernel out. Passes (exit 0) only if
 #   - at least one case fails: exit 1, and says WORDS;
@@ -20,7 +20,11 @@ while read -r name options; do
     run=$((run + 1))
     # Options are split at spaces on purpose; none of them holds one.
     # shellcheck disable=SC2086
-    said=$("$@" $options --load "$truth/$name" --kernel "$kernel" 2>&1 </dev/null)
+    if [ "$name" = - ]; then
+        said=$("$@" $options --kernel "$kernel" 2>&1 </dev/null)
+    else
+        said=$("$@" $options --load "$truth/$name" --kernel "$kernel" 2>&1 </dev/null)
+    fi
     code=$?
     case $code in
     0) uncaught=$((uncaught + 1)) ;;
