@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel_run.h"
+#include "outputs.h"
 #include "sweep.h"
 #include "tools.h"
 #include "trace_file.h"
@@ -182,6 +183,10 @@ static int run_lab(int argc, char **argv, const struct lab *lab) {
 #ifdef SIMT_CPU
     simt_set_schedule(options.schedule);
 #endif
+    if (options.outputs) {
+        int code = outputs_run(lab, &options, &device, &why);
+        return code < 0 ? usage_error(&why) : code;
+    }
     if (options.train) {
         int code = train_run(lab, &options, &device, &why);
         return code < 0 ? usage_error(&why) : code;
