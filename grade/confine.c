@@ -62,8 +62,8 @@ static int become(const struct limits *l) {
 __attribute__((noreturn)) static void start(const char *const *argv, const char *folder,
                                             const struct limits *l, unsigned apart) {
     static const char *const kept[] = {"PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME"};
-    char values[6][1024];
-    char *environment[7] = {values[0]};
+    char values[7][1024];
+    char *environment[8] = {values[0]};
     int count = 0;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i) {
         const char *value = getenv(kept[i]);
@@ -71,6 +71,8 @@ __attribute__((noreturn)) static void start(const char *const *argv, const char 
         environment[count] = values[count], ++count;
     }
     snprintf(values[count], sizeof *values, "HOME=%.1000s", folder);
+    environment[count] = values[count], ++count;
+    snprintf(values[count], sizeof *values, "TMPDIR=%.1000s", folder);
     environment[count] = values[count], ++count;
     snprintf(values[count], sizeof *values, "LC_ALL=C");
     environment[count] = values[count], ++count;

@@ -38,8 +38,9 @@ struct outcome {
     char output[OUTPUT_BYTES];  // the beginning of standard output and error together; a string
 };
 
-// Runs argv in `folder` with nothing but PATH, HOME, LC_ALL and what a GPU program needs in its environment.
-// Returns 0 and the outcome, whatever that is, or -1 with a sentence if it could not be started.
+// Runs argv in `folder` with nothing but PATH, HOME and TMPDIR (both are the folder), LC_ALL and what a GPU
+// program needs in its environment. Returns 0 and the outcome, whatever that is, or -1 with a sentence if it
+// could not be started.
 int confine_run(const char *const *argv, const char *folder, const struct limits *limits,
                 struct outcome *outcome, struct message *why);
 
