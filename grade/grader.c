@@ -209,7 +209,7 @@ static void run_tests(const struct grader *g, const struct workshop *w, const ch
             struct test_result *t = begin_test(result, test);
             if (speed && !g->gpu) {
                 t->status = STATUS_BLOCKED;
-                result_say(t, "Speed is measured on a GPU, and this run had none.");
+                result_say(t, "%s", RESULT_NO_GPU);
             } else if (broken) {
                 result_say(t, "%s", broken);
             } else if (speed && !kernel_is_right(g, result, test)) {

@@ -66,6 +66,8 @@ static void write_test(FILE *out, const struct test_result *t) {
     free(text);
 }
 
+static const char blocked_text[] = RESULT_NO_GPU;
+
 static void write_lab(FILE *out, const struct lab_result *lab) {
     struct points p = result_points(lab);
     int passed = 0, same = lab->count > 1;
@@ -82,9 +84,17 @@ static void write_lab(FILE *out, const struct lab_result *lab) {
         write_indented(out, lab->tests[0].text);
         return;
     }
-    for (int i = 0; i < lab->count; ++i)
-        if (lab->tests[i].status != STATUS_PASSED || lab->tests[i].kind == KIND_SPEED)
-            write_test(out, &lab->tests[i]);
+    int blocked = 0;
+    for (int i = 0; i < lab->count; ++i) {
+        const struct test_result *t = &lab->tests[i];
+        if (t->status == STATUS_BLOCKED && strcmp(t->text, blocked_text) == 0)
+            ++blocked;
+        else if (t->status != STATUS_PASSED || t->kind == KIND_SPEED)
+            write_test(out, t);
+    }
+    if (blocked)
+        fprintf(out, "- Not tried, and not counted: %d test%s of speed. %s\n", blocked,
+                blocked == 1 ? "" : "s", blocked_text);
 }
 
 void report_write_markdown(FILE *out, const struct grade *grade) {

@@ -17,6 +17,7 @@ enum status {
 const char *status_name(enum status status);
 
 enum { RESULT_TEXT = 2000 };
+#define RESULT_NO_GPU "Speed is measured on a GPU, and this run had none."  // of STATUS_BLOCKED
 
 struct test_result {
     char name[TEST_NAME];

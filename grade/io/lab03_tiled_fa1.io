@@ -2,7 +2,8 @@
 # F / 4d. A quarter more than the reference solution moves.
 only 1
 let F = 58112
-let T = up(N, F / (4*d))
+let B = up(F, 4*d)
+let T = up(N, B)
 fa1        *   writes >= H * (2*M*d + 4*M)
 fa1        *   writes <= 5 * H * (T * (4*M*d + 8*M) + 6*M*d + 12*M) / 4
 fa1        *   reads  <= 5 * H * (T * (6*M*d + 8*M) + 4*N*d + 4*M*d + 8*M) / 4
