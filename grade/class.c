@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "namespaces.h"
+
 enum { MOST_JOBS = 500 };
 
 // A lab of a submission.
@@ -75,7 +77,10 @@ static int start(struct class *c, struct pool *pool, struct unit u, const char *
     while (pool->worker[slot] != 0) ++slot;
     fflush(NULL);
     pid_t worker = fork();
-    if (worker == 0) work(c, u, source, slot);
+    if (worker == 0) {
+        namespaces_end_with_parent();
+        work(c, u, source, slot);
+    }
     if (worker < 0) return fail(why, "There is no process left: %s.", strerror(errno));
     pool->worker[slot] = worker, pool->unit[slot] = u, ++pool->busy;
     return 0;

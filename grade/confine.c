@@ -105,11 +105,13 @@ static int start_and_wait(const char *const *argv, const char *folder, const str
 __attribute__((noreturn)) static void run_child(const char *const *argv, const char *folder,
                                                 const struct limits *l, int status_to) {
     setpgid(0, 0);
+    namespaces_end_with_parent();
     unsigned apart = l->confined ? namespaces_enter(l) : 0;
     if (l->confined && geteuid() == 0 && getuid() == 0 && !namespaces_of_user()) apart |= APART_USER;
     if (!(apart & APART_PROCESSES)) _exit(start_and_wait(argv, folder, l, apart, status_to) != 0);
     pid_t first = fork();
     if (first == 0) {
+        namespaces_end_with_parent();
         if (apart & APART_FILES) namespaces_own_processes();
         _exit(start_and_wait(argv, folder, l, apart, status_to) != 0);
     }
@@ -211,11 +213,16 @@ int confine_run(const char *const *argv, const char *folder, const struct limits
     return 0;
 }
 
+int confine_out_of_time(const struct outcome *o, const struct limits *l) {
+    return o->timed_out || o->signal == SIGXCPU ||
+           (o->signal == SIGKILL && l->cpu_seconds && o->seconds >= l->cpu_seconds);
+}
+
 void confine_describe(const struct outcome *o, const struct limits *l, char *text, size_t bytes) {
     text[0] = '\0';
     if (o->timed_out)
         snprintf(text, bytes, "it was still running after %d s", l->wall_seconds);
-    else if (o->signal == SIGXCPU || (o->signal == SIGKILL && l->cpu_seconds && o->seconds >= l->cpu_seconds))
+    else if (confine_out_of_time(o, l))
         snprintf(text, bytes, "it took more than %d s of CPU time", l->cpu_seconds);
     else if (o->signal == SIGXFSZ)
         snprintf(text, bytes, "it wrote more than %d MB to a file", l->file_mb);

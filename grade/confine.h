@@ -48,6 +48,9 @@ int confine_run(const char *const *argv, const char *folder, const struct limits
 // text if it ended by itself.
 void confine_describe(const struct outcome *outcome, const struct limits *limits, char *text, size_t bytes);
 
+// 1 if one of the limits on time ended it.
+int confine_out_of_time(const struct outcome *outcome, const struct limits *limits);
+
 // The user that a confined run of that slot has if the grader is root.
 unsigned confine_user(int slot);
 

@@ -224,7 +224,7 @@ static int prepare(struct grader *g, struct class *c, const struct settings *s, 
     g->submissions = submissions;
     if ((s->all ? add_all(c, submissions, why) : add_submission(c, submissions, why)) != 0) return -1;
     if (plan_read(&g->plan, g->root, g->hidden, why) != 0 || choose_labs(c, &g->plan, s, why) != 0) return -1;
-    g->half_only = 1;
+    g->half_only = 1, g->seconds = s->seconds;
     for (int i = 0; i < g->plan.count; ++i) g->half_only &= !strstr(g->plan.tests[i].options, "bf16");
     if (text_path(path, why, "%s/build/grade", g->root) != 0) return -1;
     if (text_make_folder(s->out ? s->out : path, 0755, why) != 0) return -1;

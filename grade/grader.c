@@ -198,6 +198,18 @@ static int kernel_is_right(const struct grader *g, const struct lab_result *resu
     return 1;
 }
 
+// How many tests of this kernel ran out of time. A kernel that hangs does so in all of them, and a class is
+// waiting.
+static int times_out_of_time(const struct grader *g, const struct lab_result *result,
+                             const struct test *test) {
+    int times = 0;
+    for (int i = 0; i + 1 < result->count; ++i)
+        for (int j = 0; j < g->plan.count && result->tests[i].out_of_time; ++j)
+            times += strcmp(g->plan.tests[j].name, result->tests[i].name) == 0 &&
+                     strcmp(g->plan.tests[j].kernel, test->kernel) == 0;
+    return times;
+}
+
 // All tests of the lab, speed at the end: it needs the verdicts of the others. `broken`: what is wrong with
 // all of them, if it could not be built.
 static void run_tests(const struct grader *g, const struct workshop *w, const char *broken,
@@ -214,6 +226,8 @@ static void run_tests(const struct grader *g, const struct workshop *w, const ch
                 result_say(t, "%s", broken);
             } else if (speed && !kernel_is_right(g, result, test)) {
                 result_say(t, "Speed counts once all results of this kernel are right.");
+            } else if (times_out_of_time(g, result, test) >= 2) {
+                result_say(t, "It was not run: two other tests of this kernel took too long.");
             } else {
                 run_test(g, w, test, t);
             }

@@ -6,6 +6,7 @@
 #ifdef __linux__
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -57,6 +58,8 @@ unsigned namespaces_enter(const struct limits *l) {
     return apart;
 }
 
+void namespaces_end_with_parent(void) { prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); }
+
 void namespaces_own_processes(void) {
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0) return;
 }
@@ -68,4 +71,5 @@ unsigned namespaces_enter(const struct limits *l) {
 }
 int namespaces_of_user(void) { return 0; }
 void namespaces_own_processes(void) {}
+void namespaces_end_with_parent(void) {}
 #endif

@@ -12,6 +12,9 @@ unsigned namespaces_enter(const struct limits *limits);
 // 1 if that took a space of users, in which the caller is nobody in particular.
 int namespaces_of_user(void);
 
+// The caller ends when the process does that started it. (Linux only.)
+void namespaces_end_with_parent(void);
+
 // In the first process of its space: /proc shows that space alone.
 void namespaces_own_processes(void);
 

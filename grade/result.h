@@ -25,6 +25,7 @@ struct test_result {
     enum status status;
     double earned, possible;
     int hidden;
+    int out_of_time;         // while it is graded: a run took too long
     char text[RESULT_TEXT];  // lines: what was wrong, what that usually means
 };
 

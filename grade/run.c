@@ -10,7 +10,7 @@
 
 #include "speed.h"
 
-enum { MAX_WORDS = 80, RUNS_MB = 2048, FILES_MB = 64, RUN_CPU = 60, RUN_WALL = 180, CHECK_WALL = 300 };
+enum { MAX_WORDS = 80, RUNS_MB = 2048, FILES_MB = 64, CHECK_WALL = 300 };
 
 struct words {
     const char *word[MAX_WORDS + 1];
@@ -148,9 +148,9 @@ static int run_program(const struct grader *g, const struct workshop *w, const s
     struct words words = {.count = 0};
     static struct outcome o;
     struct message why = {""};
-    struct limits limits = {.cpu_seconds = RUN_CPU,
-                            .wall_seconds = RUN_WALL,
-                            .memory_mb = on_gpu ? 0 : RUNS_MB,  // a driver reserves any number of addresses
+    struct limits limits = {.cpu_seconds = g->seconds,
+                            .wall_seconds = 4 * g->seconds + 20,  // others may use the processors, too
+                            .memory_mb = on_gpu ? 0 : RUNS_MB,    // a driver reserves any number of addresses
                             .file_mb = FILES_MB,
                             .processes = 64,
                             .confined = 1,
@@ -175,6 +175,7 @@ static int run_program(const struct grader *g, const struct workshop *w, const s
         result->status = STATUS_BLOCKED;
         result_say(result, "%s", o.output);
     } else if (ended[0]) {
+        result->out_of_time = confine_out_of_time(&o, &limits);
         result_say(result, "The program did not come to its end: %s.", ended);
         last_lines(result, o.output);
     } else if (o.exit_code != 0) {

@@ -35,7 +35,17 @@ static int unknown(const char *word, const struct option *options, int count, st
     return fail(why, "There is no option %.60s.%s", word, hint);
 }
 
-static int check(struct settings *s, const char *jobs, struct message *why) {
+static int read_number(const char *option, const char *text, int otherwise, int most, int *number,
+                       struct message *why) {
+    char *end = NULL;
+    long value = text ? strtol(text, &end, 10) : otherwise;
+    if ((text && (end == text || *end)) || value < 1 || value > most)
+        return fail(why, "--%s needs a number from 1 to %d, not \"%.40s\".", option, most, text);
+    *number = (int)value;
+    return 0;
+}
+
+static int check(const struct settings *s, struct message *why) {
     if (!s->root || !s->tools)
         return fail(why,
                     "--root and --tools are missing: start the grader as ./lab grade, which gives them.");
@@ -51,23 +61,18 @@ static int check(struct settings *s, const char *jobs, struct message *why) {
                     s->json    ? "json"
                     : s->junit ? "junit"
                                : "gradescope");
-    char *end = NULL;
-    long number = jobs ? strtol(jobs, &end, 10) : 1;
-    if ((jobs && (end == jobs || *end)) || number < 1 || number > 500)
-        return fail(why, "--jobs needs a number from 1 to 500, not \"%.40s\".", jobs);
-    s->jobs = (int)number;
     return 0;
 }
 
 int settings_read(int argc, char **argv, struct settings *s, struct message *why) {
-    const char *jobs = NULL, *lab = NULL;
+    const char *jobs = NULL, *lab = NULL, *seconds = NULL;
     memset(s, 0, sizeof *s);
     const struct option options[] = {{"root", &s->root},     {"tools", &s->tools},
                                      {"gpu", &s->gpu},       {"all", &s->all},
                                      {"hidden", &s->hidden}, {"out", &s->out},
                                      {"json", &s->json},     {"junit", &s->junit},
                                      {"jobs", &jobs},        {"gradescope", &s->gradescope},
-                                     {"lab", &lab}};
+                                     {"lab", &lab},          {"seconds", &seconds}};
     enum { OPTIONS = sizeof options / sizeof *options };
     for (int i = 1; i < argc; ++i) {
         const char *word = argv[i];
@@ -93,5 +98,8 @@ int settings_read(int argc, char **argv, struct settings *s, struct message *why
         if (s->lab_count == MAX_LABS) return fail(why, "--lab is given more than %d times.", MAX_LABS);
         s->labs[s->lab_count++] = value;
     }
-    return check(s, jobs, why);
+    if (read_number("jobs", jobs, 1, 500, &s->jobs, why) != 0 ||
+        read_number("seconds", seconds, 20, 3600, &s->seconds, why) != 0)
+        return -1;
+    return check(s, why);
 }

@@ -14,6 +14,7 @@ struct settings {
     const char *labs[MAX_LABS];  // as they were named: 2, 02, lab02 ...
     int lab_count;
     int jobs;
+    int seconds;  // of CPU time for each run of a submission
 };
 
 // Returns 0, or -1 with a sentence: what is wrong, and what to do.
