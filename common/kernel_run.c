@@ -238,6 +238,14 @@ static void run_more(struct device_case *c, const struct kernel *kernel, struct 
 
 int kernel_repetitions(void) { return BENCH_REPETITIONS; }
 
+void kernel_watch_for_races(const struct device_case *c) {
+#ifdef SIMT_CPU
+    simt_set_sanitizing(c->options->sanitize);
+#else
+    (void)c;
+#endif
+}
+
 void kernel_look_for_races(struct device_case *c, const struct kernel *kernel, struct result *result) {
 #ifdef SIMT_CPU
     if (!c->options->sanitize) return;

@@ -16,6 +16,7 @@
 static int run_one(struct device_case *c, const struct kernel *kernel, struct report *report,
                    struct result *result, struct message *why) {
     const struct options *o = c->options;
+    kernel_watch_for_races(c);
     case_begin(c, kernel);
     if (o->bench && case_has_work(c, kernel)) {
         result->timing = timer_measure(kernel->launch, c->on_device, c->device, kernel_repetitions());

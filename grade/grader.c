@@ -56,6 +56,7 @@ uint64_t grader_key(const struct grader *g, const char *lab, const char *source)
     uint64_t key = text_checksum(TEXT_CHECKSUM, lab, strlen(lab));
     key = text_checksum(key, &g->plan.checksum, sizeof g->plan.checksum);
     key = text_checksum(key, &g->tools_checksum, sizeof g->tools_checksum);
+    key = text_checksum(key, &g->seconds, sizeof g->seconds);
     return text_checksum(key, source ? source : none, source ? strlen(source) : sizeof none);
 }
 
