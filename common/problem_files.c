@@ -328,7 +328,10 @@ static int load_result(const struct attention *a, enum tensor_index which, int r
                        const char *name, enum dtype dtype, struct npy *file, struct message *why) {
     int64_t shape[4] = {a->batch, tensor_heads(a, which), tensor_tokens(a, which), a->head_dim};
     if (load_array(folder, name, rank, 1, file, why) != 0) return -1;
-    if (!file->data) return fail(why, "%s/%s.npy is not there.", folder, name);
+    if (!file->data) {
+        fail(why, "%s/%s.npy is not there.", folder, name);
+        return -1;
+    }
     if (file->dtype == dtype && memcmp(file->shape, shape, (size_t)rank * sizeof *shape) == 0) return 0;
     npy_free(file);
     return fail(why, "%s/%s.npy is of another shape or type than the problem.", folder, name);
