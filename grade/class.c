@@ -46,12 +46,13 @@ static void progress(const struct pool *pool) {
 
 // ---------------------------------------------------------------- a worker
 
-__attribute__((noreturn)) static void work(const struct class *c, struct unit u, const char *source,
-                                           int slot) {
+__attribute__((noreturn)) static void work(const struct class *c, struct unit u, const char *source) {
     struct lab_result result;
     struct message why = {""};
     char path[MAX_PATH];
-    int status = grader_run(c->grader, c->labs[u.lab], source, slot, &result, &why);
+    int slot = confine_reserve();
+    int status = slot < 0 ? fail(&why, "Too many submissions are graded on this machine at the same time.")
+                          : grader_run(c->grader, c->labs[u.lab], source, slot, &result, &why);
     if (status == 0) status = result_path(c, u, path, &why);
     if (status == 0) status = result_write(&result, path, &why);
     if (status != 0) fprintf(stderr, "%s\n", why.text);
@@ -79,7 +80,7 @@ static int start(struct class *c, struct pool *pool, struct unit u, const char *
     pid_t worker = fork();
     if (worker == 0) {
         namespaces_end_with_parent();
-        work(c, u, source, slot);
+        work(c, u, source);
     }
     if (worker < 0) return fail(why, "There is no process left: %s.", strerror(errno));
     pool->worker[slot] = worker, pool->unit[slot] = u, ++pool->busy;

@@ -22,7 +22,7 @@ struct limits {
     int file_mb;           // of each file
     int processes;         // only where the run is apart from other processes of the same user
     int confined;          // 1: kept apart; 0: a program of ours, of which the limits alone are wanted
-    int slot;              // 0 ... 999: runs at the same time have different ones; a user of its own each
+    int slot;              // of confine_reserve
     const char *hide[4];   // folders that are empty to it; null: no more
     const char *writable;  // the one folder that it can write to
 };
@@ -50,6 +50,11 @@ void confine_describe(const struct outcome *outcome, const struct limits *limits
 
 // 1 if one of the limits on time ended it.
 int confine_out_of_time(const struct outcome *outcome, const struct limits *limits);
+
+// A number that no other process of the machine has until this one ends: the slot of all its runs. -1 if
+// there is none left.
+enum { CONFINE_SLOTS = 1000 };
+int confine_reserve(void);
 
 // The user that a confined run of that slot has if the grader is root.
 unsigned confine_user(int slot);

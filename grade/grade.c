@@ -111,10 +111,10 @@ static int probe(const struct grader *g, struct message *why) {
     static struct outcome o;
     char folder[] = "/tmp/lab_grade_XXXXXX", header[MAX_PATH];
     if (!mkdtemp(folder)) return fail(why, "%s cannot be made: %s.", folder, strerror(errno));
-    struct limits limits = {.wall_seconds = 20, .confined = 1, .writable = folder};
+    struct limits limits = {.wall_seconds = 20, .confined = 1, .writable = folder, .slot = g->slot};
     int status = text_path(header, why, "%s/common/lab.h", g->root);
     const char *const argv[] = {"/bin/sh", "-c", "test -r \"$0\"", header, NULL};
-    if (status == 0 && geteuid() == 0 && chown(folder, confine_user(0), confine_user(0)) != 0)
+    if (status == 0 && geteuid() == 0 && chown(folder, confine_user(g->slot), confine_user(g->slot)) != 0)
         status = fail(why, "%s cannot be given to another user: %s.", folder, strerror(errno));
     if (status == 0) status = confine_run(argv, folder, &limits, &o, why);
     text_remove_folder(folder);
@@ -239,7 +239,9 @@ int main(int argc, char **argv) {
     if (settings_read(argc, argv, &settings, &why) != 0) return refuse(&why);
     struct class class = {.grader = &grader, .jobs = settings.jobs};
     if (prepare(&grader, &class, &settings, &why) != 0) return refuse(&why);
-    int status = probe(&grader, &why);
+    grader.slot = confine_reserve();
+    int status = grader.slot < 0 ? fail(&why, "/tmp cannot be written, or too many graders run.")
+                                 : probe(&grader, &why);
     if (status == 0) status = build_references(&grader, &class, &why);
     if (status == 0) status = class_run(&class, &why);
     if (status == 0) status = write_all(&class, &settings, &why);

@@ -149,7 +149,7 @@ int grader_build_reference(const struct grader *g, const char *lab, struct messa
     char path[MAX_PATH], program[MAX_PATH];
     char *source = read_original(g, lab, why);
     if (!source) return -1;
-    int built = make_workshop(&w, 0, why);
+    int built = make_workshop(&w, g->slot, why);
     if (built == 0) built = compile(g, g->gpu, &w, lab, source, program, &said, why);
     free(source);
     if (built == 0) fail(why, "The reference solution of %s does not compile: %.800s", lab, said.text);

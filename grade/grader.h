@@ -16,6 +16,7 @@ struct grader {
     const char *submissions;
     struct plan plan;
     uint64_t tools_checksum;
+    int slot;       // of this process (confine_reserve); workers have their own
     int seconds;    // of CPU time for a run
     int half_only;  // 1: no test is in bf16, and so nothing is compiled for it
 };

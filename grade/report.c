@@ -70,18 +70,22 @@ static const char blocked_text[] = RESULT_NO_GPU;
 
 static void write_lab(FILE *out, const struct lab_result *lab) {
     struct points p = result_points(lab);
+    const struct test_result *first = NULL;
     int passed = 0, same = lab->count > 1;
     for (int i = 0; i < lab->count; ++i) {
-        passed += lab->tests[i].status == STATUS_PASSED;
-        same &= lab->tests[i].status == STATUS_FAILED && strcmp(lab->tests[i].text, lab->tests[0].text) == 0;
+        const struct test_result *t = &lab->tests[i];
+        passed += t->status == STATUS_PASSED;
+        if (t->status == STATUS_BLOCKED) continue;
+        if (!first) first = t;
+        same &= t->status == STATUS_FAILED && strcmp(t->text, first->text) == 0;
     }
     fprintf(out, "\n## %s: ", lab->lab);
     write_points(out, &p);
     fprintf(out, "\n\n%d of %d tests passed.\n", passed, lab->count);
     if (passed < lab->count) fputc('\n', out);
-    if (same) {  // it does not compile, or is not there: said once
-        fputs("- All tests:\n", out);
-        write_indented(out, lab->tests[0].text);
+    if (same && first) {  // it does not compile, or is not there: said once
+        fprintf(out, "- All tests that could be tried: 0 of %.6g points\n", p.possible);
+        write_indented(out, first->text);
         return;
     }
     int blocked = 0;
