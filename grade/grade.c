@@ -109,8 +109,8 @@ static int probe(const struct grader *g, struct message *why) {
     static const char *const names[] = {"network", "other processes", "files outside its folder",
                                         "a user of its own"};
     static struct outcome o;
-    char folder[] = "/tmp/lab_grade_XXXXXX", header[MAX_PATH];
-    if (!mkdtemp(folder)) return fail(why, "%s cannot be made: %s.", folder, strerror(errno));
+    char folder[MAX_PATH], header[MAX_PATH];
+    if (temporary_folder(folder, why) != 0) return -1;
     struct limits limits = {.wall_seconds = 20, .confined = 1, .writable = folder, .slot = g->slot};
     int status = text_path(header, why, "%s/common/lab.h", g->root);
     const char *const argv[] = {"/bin/sh", "-c", "test -r \"$0\"", header, NULL};
@@ -132,8 +132,12 @@ static int probe(const struct grader *g, struct message *why) {
     return 0;
 }
 
-static int build_references(const struct grader *g, const struct class *c, struct message *why) {
-    for (int l = 0; l < c->lab_count && g->gpu; ++l)
+static int build_references(struct grader *g, const struct class *c, char folder[MAX_PATH],
+                            struct message *why) {
+    if (!g->gpu) return 0;
+    if (temporary_folder(folder, why) != 0) return -1;
+    g->references = folder;
+    for (int l = 0; l < c->lab_count; ++l)
         for (int i = 0; i < g->plan.count; ++i) {
             if (g->plan.tests[i].kind != KIND_SPEED || strcmp(g->plan.tests[i].lab, c->labs[l]) != 0)
                 continue;
@@ -235,6 +239,7 @@ static int prepare(struct grader *g, struct class *c, const struct settings *s, 
 int main(int argc, char **argv) {
     static struct settings settings;
     static struct grader grader;
+    static char references[MAX_PATH];
     struct message why = {""};
     if (settings_read(argc, argv, &settings, &why) != 0) return refuse(&why);
     struct class class = {.grader = &grader, .jobs = settings.jobs};
@@ -242,9 +247,10 @@ int main(int argc, char **argv) {
     grader.slot = confine_reserve();
     int status = grader.slot < 0 ? fail(&why, "/tmp cannot be written, or too many graders run.")
                                  : probe(&grader, &why);
-    if (status == 0) status = build_references(&grader, &class, &why);
+    if (status == 0) status = build_references(&grader, &class, references, &why);
     if (status == 0) status = class_run(&class, &why);
     if (status == 0) status = write_all(&class, &settings, &why);
+    if (grader.references) text_remove_folder(references);
     if (status < 0) fprintf(stderr, "lab grade: %s\n", why.text);
     return status != 0 || class.failures > 0;
 }

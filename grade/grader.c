@@ -134,13 +134,9 @@ static int compile(const struct grader *g, const char *tools, const struct works
 }
 
 static int make_workshop(struct workshop *w, int slot, struct message *why) {
-    const char *above = getenv("TMPDIR");
     memset(w, 0, sizeof *w);
     w->slot = slot;
-    if (text_path(w->folder, why, "%s/lab_grade_XXXXXX", above && *above ? above : "/tmp") != 0) return -1;
-    if (!mkdtemp(w->folder)) return fail(why, "%s cannot be made: %s.", w->folder, strerror(errno));
-    // Other users may pass through to their own folder in it, and not look around.
-    return chmod(w->folder, 0711) == 0 ? 0 : fail(why, "%s: %s.", w->folder, strerror(errno));
+    return temporary_folder(w->folder, why);
 }
 
 int grader_build_reference(const struct grader *g, const char *lab, struct message *why) {
@@ -153,19 +149,9 @@ int grader_build_reference(const struct grader *g, const char *lab, struct messa
     if (built == 0) built = compile(g, g->gpu, &w, lab, source, program, &said, why);
     free(source);
     if (built == 0) fail(why, "The reference solution of %s does not compile: %.800s", lab, said.text);
-    int status = built == 1 && text_path(path, why, "%s/reference", g->out) == 0 &&
-                         text_make_folder(path, 0755, why) == 0 &&
-                         text_path(path, why, "%s/reference/%s.bin", g->out, lab) == 0
-                     ? 0
-                     : -1;
-    if (status == 0 && rename(program, path) != 0) {
-        // Another file system: compiled once more, there, it would be the same; a copy is cheaper.
-        const char *const copy[] = {"/bin/cp", program, path, NULL};
-        struct limits limits = {.wall_seconds = 60};
-        static struct outcome o;
-        status = confine_run(copy, w.folder, &limits, &o, why);
-        if (status == 0 && o.exit_code != 0) status = fail(why, "%s cannot be written.", path);
-    }
+    int status = built == 1 ? text_path(path, why, "%s/%s.bin", g->references, lab) : -1;
+    if (status == 0 && rename(program, path) != 0)
+        status = fail(why, "%s cannot be written: %s.", path, strerror(errno));
     text_remove_folder(w.folder);
     return status;
 }

@@ -8,10 +8,12 @@
 
 // What all gradings of a run share.
 struct grader {
-    const char *root;    // the instructor's tree
-    const char *tools;   // its build folder of the cpu backend
-    const char *gpu;     // and of the gpu backend; null: nothing runs on a GPU
-    const char *out;     // where results go
+    const char *root;   // the instructor's tree
+    const char *tools;  // its build folder of the cpu backend
+    const char *gpu;    // and of the gpu backend; null: nothing runs on a GPU
+    const char *out;    // where results go
+    const char
+        *references;     // where the reference solutions' programs are; not in `out`, which runs do not see
     const char *hidden;  // the hidden cases; null: none
     const char *submissions;
     struct plan plan;
@@ -33,7 +35,7 @@ uint64_t grader_key(const struct grader *g, const char *lab, const char *source)
 int grader_run(const struct grader *g, const char *lab, const char *source, int slot,
                struct lab_result *result, struct message *why);
 
-// Compiles the reference solutions for the speed tests of these labs into g->out/reference. Only where
+// Compiles the reference solutions for the speed tests of these labs into g->references. Only where
 // something runs on a GPU.
 int grader_build_reference(const struct grader *g, const char *lab, struct message *why);
 

@@ -31,7 +31,7 @@ double speed_share(const struct grader *g, const struct workshop *w, const struc
     char reference[MAX_PATH];
     struct message why = {""};
     double best = read_time(folder), best_reference = INFINITY;
-    if (text_path(reference, &why, "%s/reference/%s.bin", g->out, test->lab) != 0) return 0;
+    if (text_path(reference, &why, "%s/%s.bin", g->references, test->lab) != 0) return 0;
     for (int turn = 0; turn < TURNS; ++turn) {
         if (!run(g, w, test, reference, 1, folder, result)) {
             result->status = STATUS_ERROR;

@@ -84,6 +84,13 @@ int text_make_folder(const char *path, unsigned mode, struct message *why) {
     return 0;
 }
 
+int temporary_folder(char path[MAX_PATH], struct message *why) {
+    const char *above = getenv("TMPDIR");
+    if (text_path(path, why, "%s/lab_grade_XXXXXX", above && *above ? above : "/tmp") != 0) return -1;
+    if (!mkdtemp(path)) return fail(why, "%s cannot be made: %s.", path, strerror(errno));
+    return chmod(path, 0711) == 0 ? 0 : fail(why, "%s: %s.", path, strerror(errno));
+}
+
 // The folder `name` in the open folder `above`; nothing that a submission put there can lead out of it.
 static void remove_in(int above, const char *name) {
     int fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -27,6 +27,8 @@ uint64_t text_checksum_file(uint64_t before, const char *path);
 
 // Makes a folder, and those above it.
 int text_make_folder(const char *path, unsigned mode, struct message *why);
+// Makes a new folder in TMPDIR, or /tmp. Other users may pass through it, and not look around.
+int temporary_folder(char path[MAX_PATH], struct message *why);
 // Removes a folder with all that is in it, links as such.
 void text_remove_folder(const char *path);
 
