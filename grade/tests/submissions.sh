@@ -21,6 +21,7 @@ value() {
 }
 
 cp -R "$root/grade/hidden_sample" "$top/hidden"
+chmod 700 "$top/hidden"
 sed "s|@HIDDEN@|$top/hidden|g" "$table" >"$top/table"
 names=${*:-$(awk '$1 == "wrong" { print $2 }' "$table")}
 for name in $names; do
@@ -46,6 +47,12 @@ expected=1  # the submissions that cannot be graded are among them
 
 # tests NAME PATTERN: the lines of grade.json of the tests whose name matches
 tests() { sed -n 's/^{"test": "\([^"]*\)", /\1 /p' "$top/out/$1/grade.json" | grep -E "^($2)"; }
+
+# Where submissions run as the grader's own user and see its files, one can read what the grader can: grade/README.md says so.
+if [ "$(id -u)" -ne 0 ] && grep -q 'cannot be kept apart by files' "$top/log"; then
+    echo 'reads_the_truth: left out, submissions are not kept apart by files here'
+    names=$(printf '%s\n' "$names" | grep -v -x reads_the_truth)
+fi
 
 for name in $names; do
     report=$top/out/$name/grade.json
