@@ -32,16 +32,20 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct submission *)a)->name, ((const struct submission *)b)->name);
 }
 
-// `path` is the class's from here on.
-static int add_submission(struct class *c, char *path, struct message *why) {
-    struct submission *more = realloc(c->submissions, (size_t)(c->count + 1) * sizeof *more);
-    if (!more || !path) return fail(why, "There is no memory left.");
-    c->submissions = more;
+// A submission more, of a folder or file whose whole path this is.
+static int add_submission(struct class *c, const char *path, struct message *why) {
     const char *name = strrchr(path, '/');
-    memset(&more[c->count], 0, sizeof *more);
-    more[c->count].path = path;
-    more[c->count].name = strdup(name && name[1] ? name + 1 : "submission");
-    return more[c->count++].name ? 0 : fail(why, "There is no memory left.");
+    struct submission *more = realloc(c->submissions, (size_t)(c->count + 1) * sizeof *more);
+    if (more) {
+        c->submissions = more;
+        struct submission *s = &more[c->count++];
+        memset(s, 0, sizeof *s);
+        s->path = strdup(path);
+        s->name = strdup(name && name[1] ? name + 1 : "submission");
+        if (s->path && s->name) return 0;
+    }
+    fail(why, "There is no memory left.");
+    return -1;
 }
 
 // Each folder in the folder is a submission. One that begins with a dot is a tool's.
@@ -55,13 +59,16 @@ static int add_all(struct class *c, const char *folder, struct message *why) {
         if (entry->d_name[0] == '.') continue;
         status = text_path(path, why, "%s/%s", folder, entry->d_name);
         if (status == 0 && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-            status = add_submission(c, strdup(path), why);
+            status = add_submission(c, path, why);
     }
     closedir(open);
-    if (status == 0 && c->count == 0)
-        status = fail(why, "%.400s has no folders: each is a submission.", folder);
-    if (status == 0) qsort(c->submissions, (size_t)c->count, sizeof *c->submissions, by_name);
-    return status;
+    if (status != 0) return -1;
+    if (c->count == 0) {
+        fail(why, "%.400s has no folders: each is a submission.", folder);
+        return -1;
+    }
+    qsort(c->submissions, (size_t)c->count, sizeof *c->submissions, by_name);
+    return 0;
 }
 
 // Leaves the tests of the labs that are asked for in the plan, and lists these labs.
@@ -76,7 +83,8 @@ static int choose_labs(struct class *c, struct plan *plan, const struct settings
         return fail(why, "--lab %.60s: no lab of that name has tests in tests/points.csv.", s->labs[0]);
     for (int i = 0; i < kept; ++i) {
         int known = 0;
-        for (int l = 0; l < c->lab_count; ++l) known |= strcmp(c->labs[l], plan->tests[i].lab) == 0;
+        for (int l = 0; l < c->lab_count; ++l)
+            known |= c->labs[l] && strcmp(c->labs[l], plan->tests[i].lab) == 0;
         if (!known) c->labs[c->lab_count++] = plan->tests[i].lab;
     }
     return 0;
@@ -193,7 +201,11 @@ static int write_scores(const struct class *c, const struct grade *grades, struc
 
 static int write_all(const struct class *c, const struct settings *s, struct message *why) {
     struct grade *grades = calloc((size_t)c->count, sizeof *grades);
-    int status = grades ? 0 : fail(why, "There is no memory left.");
+    int status = 0;
+    if (!grades) {
+        fail(why, "There is no memory left.");
+        return -1;
+    }
     for (int i = 0; i < c->count && status == 0; ++i) {
         const struct submission *of = &c->submissions[i];
         grades[i] = (struct grade){of->name, of->labs, c->lab_count, of->blame};
@@ -239,10 +251,11 @@ static int prepare(struct grader *g, struct class *c, const struct settings *s, 
 int main(int argc, char **argv) {
     static struct settings settings;
     static struct grader grader;
+    static struct class class;
     static char references[MAX_PATH];
     struct message why = {""};
     if (settings_read(argc, argv, &settings, &why) != 0) return refuse(&why);
-    struct class class = {.grader = &grader, .jobs = settings.jobs};
+    class.grader = &grader, class.jobs = settings.jobs;
     if (prepare(&grader, &class, &settings, &why) != 0) return refuse(&why);
     grader.slot = confine_reserve();
     int status = grader.slot < 0 ? fail(&why, "/tmp cannot be written, or too many graders run.")

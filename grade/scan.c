@@ -82,7 +82,8 @@ struct plain {
 static char trigraph(const char *at) {
     static const char from[] = "=/'()!<>-", to[] = "#\\^[]|{}~";
     const char *found = at[0] == '?' && at[1] == '?' && at[2] ? strchr(from, at[2]) : NULL;
-    return found ? to[found - from] : '\0';
+    if (!found) return '\0';
+    return to[found - from];
 }
 
 // Joins lines and replaces trigraphs and "%:". Returns how many trigraphs there were.
@@ -159,7 +160,7 @@ static void strip(char *text) {
 }
 
 static struct plain make_plain(const char *source) {
-    struct plain p = {malloc(strlen(source) + 1), 0};
+    struct plain p = {calloc(strlen(source) + 1, 1), 0};
     if (!p.text) return p;
     p.trigraphs = join(source, p.text);
     strip(p.text);
@@ -171,10 +172,12 @@ static struct plain make_plain(const char *source) {
 // The name in the #include that begins at `at`; empty if it is none, or a macro.
 static void included(const char *at, char *name, size_t bytes) {
     at += strspn(at, " \t");
-    char close = *at == '<' ? '>' : *at == '"' ? '"' : '\0';
+    char close = *at;
+    if (close == '<') close = '>';
+    if (close != '>' && close != '"') close = '\0';
     size_t length = close ? strcspn(at + 1, close == '>' ? ">\n" : "\"\n") : 0;
     name[0] = '\0';
-    if (close && at[1 + length] == close && length < bytes)
+    if (close && length < bytes && at[1 + length] == close)
         snprintf(name, bytes, "%.*s", (int)length, at + 1);
 }
 

@@ -43,8 +43,8 @@ static int view_make(struct view *v, const struct problem *p, enum output output
     v->count = v->heads * v->rows * v->columns;
     if (v->count == 0) return 0;
     if (c.rows->count != c.rows->total) return -1;
-    v->actual = malloc((size_t)v->count * sizeof *v->actual);
-    v->expected = malloc((size_t)v->count * sizeof *v->expected);
+    v->actual = calloc((size_t)v->count, sizeof *v->actual);
+    v->expected = calloc((size_t)v->count, sizeof *v->expected);
     v->written = malloc((size_t)v->count);
     if (!v->actual || !v->expected || !v->written) {
         view_free(v);
@@ -57,7 +57,7 @@ static int view_make(struct view *v, const struct problem *p, enum output output
         int64_t at = head / c.heads * c.actual.stride_batch + head % c.heads * c.actual.stride_head +
                      row % v->rows * c.actual.stride_row + n % v->columns;
         v->actual[n] = number_load(c.dtype, c.actual.data, at);
-        v->written[n] = memcmp((const char *)c.actual.data + (size_t)at * bytes, poison, bytes) != 0;
+        v->written[n] = (char)(memcmp((const char *)c.actual.data + (size_t)at * bytes, poison, bytes) != 0);
     }
     v->finding = compare(&c);
     return 0;
@@ -170,7 +170,7 @@ static const struct known known[] = {
 static int print_mistake(FILE *out, const struct view *v) {
     const struct attention *a = &v->p->host;
     if (v->output > OUTPUT_LSE || mistake_work(a) > largest_work) return 0;
-    double *o = malloc((size_t)query_count(a) * ((size_t)a->head_dim + 1) * sizeof *o);
+    double *o = calloc((size_t)query_count(a) * ((size_t)a->head_dim + 1), sizeof *o);
     int found = 0;
     for (size_t i = 0; o && i < sizeof known / sizeof *known && !found; ++i) {
         double *lse = o + query_count(a) * a->head_dim;
@@ -191,7 +191,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 static double middle_quotient(const struct view *v) {
-    double *quotient = malloc((size_t)v->count * sizeof *quotient);
+    double *quotient = calloc((size_t)v->count, sizeof *quotient);
     double enough = largest_of(v->expected, v->count) / 10, middle = NAN;
     int64_t count = 0;
     for (int64_t n = 0; quotient && n < v->count; ++n)
@@ -206,7 +206,7 @@ static double middle_quotient(const struct view *v) {
 }
 
 static int is_times(const struct view *v, double factor) {
-    double *other = malloc((size_t)v->count * sizeof *other);
+    double *other = calloc((size_t)v->count, sizeof *other);
     for (int64_t n = 0; other && n < v->count; ++n) other[n] = v->expected[n] * factor;
     int is = other && is_other(v, other);
     free(other);
@@ -233,7 +233,7 @@ static int print_lse(FILE *out, const struct view *v) {
     if (v->output != OUTPUT_LSE || mistake_work(a) > largest_work) return 0;
     const struct mistake none = {.tile = 0}, undivided = {.not_divided = 1};
     size_t rows = (size_t)v->count, columns = (size_t)a->head_dim;
-    double *o = malloc(rows * (2 * columns + 2) * sizeof *o);
+    double *o = calloc(rows * (2 * columns + 2), sizeof *o);
     int found = 0;
     if (o) {
         double *whole = o + rows * columns, *lse = whole + rows * columns, *log_sum = lse + rows;
