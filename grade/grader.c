@@ -173,16 +173,21 @@ static struct test_result *begin_test(struct lab_result *result, const struct te
     return t;
 }
 
-// Whether all tests of this kernel that only ask for right results are passed.
-static int kernel_is_right(const struct grader *g, const struct lab_result *result, const struct test *test) {
-    for (int i = 0; i < result->count; ++i)
+// What became of the tests of this kernel that only ask for right results: STATUS_PASSED if all are passed,
+// STATUS_BLOCKED if some could not be tried here and none is failed.
+static enum status status_of_kernel(const struct grader *g, const struct lab_result *result,
+                                    const struct test *test) {
+    enum status status = STATUS_PASSED;
+    for (int i = 0; i + 1 < result->count; ++i)
         for (int j = 0; j < g->plan.count; ++j) {
             const struct test *other = &g->plan.tests[j];
-            if (strcmp(other->name, result->tests[i].name) == 0 && strcmp(other->kernel, test->kernel) == 0 &&
-                other->kind == KIND_CORRECT && result->tests[i].status != STATUS_PASSED)
-                return 0;
+            if (strcmp(other->name, result->tests[i].name) != 0 || other->kind != KIND_CORRECT ||
+                strcmp(other->kernel, test->kernel) != 0 || result->tests[i].status == STATUS_PASSED)
+                continue;
+            if (result->tests[i].status == STATUS_FAILED) return STATUS_FAILED;
+            status = STATUS_BLOCKED;
         }
-    return 1;
+    return status;
 }
 
 // How many tests of this kernel ran out of time. A kernel that hangs does so in all of them, and a class is
@@ -211,8 +216,11 @@ static void run_tests(const struct grader *g, const struct workshop *w, const ch
                 result_say(t, "%s", RESULT_NO_GPU);
             } else if (broken) {
                 result_say(t, "%s", broken);
-            } else if (speed && !kernel_is_right(g, result, test)) {
-                result_say(t, "Speed counts once all results of this kernel are right.");
+            } else if (speed && status_of_kernel(g, result, test) != STATUS_PASSED) {
+                t->status = status_of_kernel(g, result, test);
+                result_say(t, t->status == STATUS_BLOCKED
+                                  ? "Some tests of this kernel could not be tried here, and so not its speed."
+                                  : "Speed counts once all results of this kernel are right.");
             } else if (times_out_of_time(g, result, test) >= 2) {
                 result_say(t, "It was not run: two other tests of this kernel took too long.");
             } else {
