@@ -10,7 +10,7 @@
 
 #include "speed.h"
 
-enum { MAX_WORDS = 80, RUNS_MB = 2048, FILES_MB = 64, CHECK_WALL = 300 };
+enum { MAX_WORDS = 80, RUNS_MB = 4096, FILES_MB = 64, CHECK_WALL = 300 };
 
 struct words {
     const char *word[MAX_WORDS + 1];

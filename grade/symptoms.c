@@ -176,7 +176,8 @@ static int print_mistake(FILE *out, const struct view *v) {
         double *lse = o + query_count(a) * a->head_dim;
         if (mistake_compute(a, &known[i].mistake, o, lse) != 0) break;
         found = is_other(v, v->output == OUTPUT_O ? o : lse);
-        if (found) fprintf(out, "means: %s\n", known[i].text);
+        int last = known[i].mistake.mask == MASK_NOT_ITSELF && !a->causal;
+        if (found) fprintf(out, "means: %s\n", last ? "the last key is left out" : known[i].text);
     }
     free(o);
     return found;

@@ -58,6 +58,7 @@ static void mistakes(void) {
     EXPECT_SAYS(say_of(causal, (struct mistake){.mask = MASK_NONE}), "there is no mask");
     EXPECT_SAYS(say_of(causal, (struct mistake){.mask = MASK_TOP_LEFT}), "aligned top left");
     EXPECT_SAYS(say_of(causal, (struct mistake){.mask = MASK_NOT_ITSELF}), "j <= i became j < i");
+    EXPECT_SAYS(say_of(plain, (struct mistake){.mask = MASK_NOT_ITSELF}), "the last key is left out");
     EXPECT_SAYS(say_of("--heads 6 --kv-heads 2", (struct mistake){.kv_head = KV_REMAINDER}),
                 "head % kv_heads");
     EXPECT_SAYS(say_of("--heads 8 --kv-heads 2", (struct mistake){.kv_head = KV_BY_COUNT}),
