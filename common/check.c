@@ -107,13 +107,11 @@ static void explain(const struct attention *a, enum output output, const struct 
     }
 }
 
-// Compares outputs first ... last with the reference. An output of no rows has nothing wrong. Returns 1 if
-// all are right.
-static int outputs_right(struct device_case *c, enum output first, enum output last, enum quantised as,
-                         struct result *result) {
+int check_results(const struct problem *problem, enum output first, enum output last, enum quantised as,
+                  struct result *result) {
     int finite = 0;
     for (int i = first; i <= (int)last; ++i) {
-        struct comparison comparison = problem_comparison(&c->problem, i, as);
+        struct comparison comparison = problem_comparison(problem, i, as);
         struct finding *f = finding_of(result, i);
         if (comparison.rows->total > 0) *f = compare(&comparison);
         finite |= f->finite > 0;
@@ -124,15 +122,19 @@ static int outputs_right(struct device_case *c, enum output first, enum output l
         // One NaN reaches every element of some gradient easily, V's all of dQ and dK. That they are NaN was
         // looked at; something else has to be finite.
         if (f->verdict == VERDICT_NOT_FINITE && first == OUTPUT_DQ && finite) continue;
-        explain(&c->problem.host, i, f, result);
+        explain(&problem->host, i, f, result);
         return 0;
     }
     return 1;
 }
 
+int check_surroundings(struct device_case *c, const struct kernel *kernel, struct result *result) {
+    return check_guards(c, result) && inputs_intact(c, kernel->forward != NULL, result);
+}
+
 int check_forward(struct device_case *c, struct result *result) {
     char detail[sizeof result->detail];
-    if (check_guards(c, result) && outputs_right(c, OUTPUT_O, OUTPUT_LSE, QUANTISED_NOT, result) &&
+    if (check_guards(c, result) && check_results(&c->problem, OUTPUT_O, OUTPUT_LSE, QUANTISED_NOT, result) &&
         inputs_intact(c, 0, result))
         return 1;
     memcpy(detail, result->detail, sizeof detail);
@@ -143,7 +145,7 @@ int check_forward(struct device_case *c, struct result *result) {
 void check_outputs(struct device_case *c, const struct kernel *kernel, struct result *result) {
     int backward = kernel->forward != NULL;
     if (check_guards(c, result) &&
-        outputs_right(c, backward ? OUTPUT_DQ : OUTPUT_O, backward ? OUTPUT_DV : OUTPUT_LSE,
+        check_results(&c->problem, backward ? OUTPUT_DQ : OUTPUT_O, backward ? OUTPUT_DV : OUTPUT_LSE,
                       kernel->support.quantised, result))
         inputs_intact(c, backward, result);
 }
@@ -176,7 +178,7 @@ void check_again(struct device_case *c, const struct kernel *kernel, const char 
                  "%s differs from the first run %s: a race, or memory read before it was written",
                  c->buffer[results[differs]].name, how);
     } else if (kernel->support.unordered_dq &&
-               !outputs_right(c, OUTPUT_DQ, OUTPUT_DV, QUANTISED_NOT, result)) {
+               !check_results(&c->problem, OUTPUT_DQ, OUTPUT_DV, QUANTISED_NOT, result)) {
         char detail[sizeof result->detail];
         memcpy(detail, result->detail, sizeof detail);
         snprintf(result->detail, sizeof result->detail, "%.480s, %s", detail, how);

@@ -9,6 +9,16 @@
 // Guard bands of all buffers, and the gaps of --pad in the results. Returns 1 if they are as they were.
 int check_guards(struct device_case *c, struct result *result);
 
+// After case_launch: all that can be said without a reference, which is the guard bands, the gaps, and that
+// the inputs are what they were. Returns 1 if all is well.
+int check_surroundings(struct device_case *c, const struct kernel *kernel, struct result *result);
+
+// Compares results first ... last of a problem on the host with its reference: `as` says how the kernel
+// quantises. An output of no rows has nothing wrong. Returns 1 if all are right; else the result has the
+// verdict and says where the first fault is.
+int check_results(const struct problem *problem, enum output first, enum output last, enum quantised as,
+                  struct result *result);
+
 // After case_begin of a backward kernel: guard bands and gaps, O and LSE of its forward pass against the
 // reference, the inputs. Returns 1 if all is well.
 int check_forward(struct device_case *c, struct result *result);

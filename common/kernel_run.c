@@ -257,6 +257,35 @@ static void run_more(struct device_case *c, const struct kernel *kernel, struct 
         trace_kernel(c, kernel, report, result);
 }
 
+int kernel_repetitions(void) { return BENCH_REPETITIONS; }
+
+void kernel_watch_for_races(const struct device_case *c) {
+#ifdef SIMT_CPU
+    simt_set_sanitizing(c->options->sanitize);
+#else
+    (void)c;
+#endif
+}
+
+void kernel_look_for_races(struct device_case *c, const struct kernel *kernel, struct result *result) {
+#ifdef SIMT_CPU
+    if (!c->options->sanitize) return;
+    found_races(c->options->schedule, result);
+    if (result->verdict == VERDICT_RIGHT) check_schedules(c, kernel, result);
+    simt_set_sanitizing(0);
+#else
+    (void)c, (void)kernel, (void)result;
+#endif
+}
+
+void kernel_count(struct device_case *c, const struct kernel *kernel, struct report *report) {
+#ifdef SIMT_CPU
+    count_traffic(c, kernel, report);
+#else
+    (void)c, (void)kernel, (void)report;
+#endif
+}
+
 int run_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,
                struct result *result, struct message *why) {
     double seconds = 0;

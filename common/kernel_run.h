@@ -23,4 +23,13 @@ int kernel_prepare(struct device_case *c, const struct kernel *kernel, const str
 int run_kernel(struct device_case *c, const struct kernel *kernel, struct report *report,
                struct result *result, struct message *why);
 
+// What outputs_run uses of it. Repetitions of a timed launch:
+int kernel_repetitions(void);
+// From here on races are looked for, if --sanitize asks for that; and after a first launch the verdict:
+// races, and results that differ between thread schedules (cpu backend).
+void kernel_watch_for_races(const struct device_case *c);
+void kernel_look_for_races(struct device_case *c, const struct kernel *kernel, struct result *result);
+// One launch more that is counted, as a profile more of the report (cpu backend).
+void kernel_count(struct device_case *c, const struct kernel *kernel, struct report *report);
+
 #endif

@@ -7,6 +7,7 @@
 
 #include "generate.h"
 #include "kernel_run.h"
+#include "outputs.h"
 #include "sweep.h"
 #include "tools.h"
 #include "trace_file.h"
@@ -188,6 +189,10 @@ static int run_lab(int argc, char **argv, const struct lab *lab) {
 #endif
     if (options.generate) {
         int code = generate_run(lab, &options, &device, &why);
+        return code < 0 ? usage_error(&why) : code;
+    }
+    if (options.outputs) {
+        int code = outputs_run(lab, &options, &device, &why);
         return code < 0 ? usage_error(&why) : code;
     }
     if (options.train) {

@@ -32,6 +32,7 @@ enum option {
     OPTION_SEED,
     OPTION_LOAD,
     OPTION_SAVE,
+    OPTION_OUTPUTS,
     OPTION_KERNEL,
     OPTION_REPEAT,
     OPTION_BENCH,
@@ -100,6 +101,10 @@ static const struct {
          "dq.npy, dk.npy and dv.npy) in place of --inputs"},
     [OPTION_SAVE] = {"save", "DIR",
                      "write inputs, reference and every kernel's o and lse (or also dq, dk, dv) as .npy"},
+    [OPTION_OUTPUTS] =
+        {"outputs", "DIR",
+         "only run the kernels and write their o and lse (or also dq, dk, dv) as .npy: nothing "
+         "is compared; with --json also what --profile counts or --bench times"},
     [OPTION_KERNEL] = {"kernel", "NAME", "run this kernel (may be repeated; default: all)"},
     [OPTION_REPEAT] = {"repeat", "N",
                        "run each kernel N times more: its results must be the same to the bit"},
@@ -200,6 +205,8 @@ static int apply(enum option option, const char *value, const struct lab *lab, s
         return parse_path(name, value, &o->load, why);
     case OPTION_SAVE:
         return parse_path(name, value, &o->save, why);
+    case OPTION_OUTPUTS:
+        return parse_path(name, value, &o->outputs, why);
     case OPTION_KERNEL:
         return parse_kernel(value, lab, o, why);
     case OPTION_REPEAT:
@@ -324,10 +331,10 @@ static int settle_train(const struct lab *lab, struct options *o, const unsigned
 // causal problem of packed sequences, with a query for each step.
 static int settle_generate(const struct lab *lab, struct options *o, const unsigned seen[OPTION_COUNT],
                            struct message *why) {
-    static const enum option own[] = {OPTION_SEQLEN_Q, OPTION_SEQLENS_Q, OPTION_SEQLENS_K, OPTION_WINDOW,
-                                      OPTION_LAYOUT,   OPTION_PAD,       OPTION_LOAD,      OPTION_SAVE,
-                                      OPTION_REPEAT,   OPTION_BENCH,     OPTION_PROFILE,   OPTION_SANITIZE,
-                                      OPTION_SWEEP,    OPTION_TRAIN,     OPTION_TRACE,     OPTION_JSON};
+    static const enum option own[] = {
+        OPTION_SEQLEN_Q, OPTION_SEQLENS_Q, OPTION_SEQLENS_K, OPTION_WINDOW, OPTION_LAYOUT,  OPTION_PAD,
+        OPTION_LOAD,     OPTION_SAVE,      OPTION_REPEAT,    OPTION_BENCH,  OPTION_PROFILE, OPTION_SANITIZE,
+        OPTION_SWEEP,    OPTION_TRAIN,     OPTION_TRACE,     OPTION_JSON,   OPTION_OUTPUTS};
     const char *other = first_given(own, sizeof own / sizeof *own, seen);
     if (other)
         return fail(
@@ -382,6 +389,15 @@ static int settle_trace(const struct lab *lab, const struct options *o, const un
         o->kernel_count > 0 ? "among those of --kernel" : lab->name, o->kernel_count > 0 ? "is" : "has");
 }
 
+static int settle_outputs(const struct options *o, const unsigned seen[OPTION_COUNT], struct message *why) {
+    static const enum option own[] = {OPTION_SAVE, OPTION_REPEAT, OPTION_SWEEP, OPTION_TRAIN, OPTION_TRACE};
+    const char *other = first_given(own, sizeof own / sizeof *own, seen);
+    if (other) return fail(why, "--outputs only runs kernels and writes results; leave out --%s.", other);
+    if (o->profile && o->bench)
+        return fail(why, "With --outputs, --profile and --bench are two runs; give one of them.");
+    return 0;
+}
+
 // What the options say together.
 static int settle(const struct lab *lab, struct options *o, const unsigned seen[OPTION_COUNT],
                   struct message *why) {
@@ -423,6 +439,7 @@ static int settle(const struct lab *lab, struct options *o, const unsigned seen[
     o->backward = has_backward(lab, o);
     if (seen[OPTION_LAYERS] && !o->generate) return fail(why, "--layers is for --generate; leave it out.");
     if (o->generate) return settle_generate(lab, o, seen, why);
+    if (o->outputs && settle_outputs(o, seen, why) != 0) return -1;
     if (o->train) return settle_train(lab, o, seen, why);
     return o->trace ? settle_trace(lab, o, seen, why) : 0;
 }

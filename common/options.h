@@ -41,9 +41,9 @@ struct options {
     enum layout layout[4];  // of q, k, v and o
     enum input_kind inputs;
     uint64_t seed;
-    const char *load, *save, *trace, *json;     // null: not given
-    const char *window_text, *seqlens_text[2];  // --window; lengths of queries and keys
-    const char *kernel[MAX_CHOSEN_KERNELS];     // names from the lab's table; none: all
+    const char *load, *save, *outputs, *trace, *json;  // null: not given
+    const char *window_text, *seqlens_text[2];         // --window; lengths of queries and keys
+    const char *kernel[MAX_CHOSEN_KERNELS];            // names from the lab's table; none: all
     int kernel_count;
     int backward;  // some kernel that is to run is a backward pass (lab.h)
     int repeat;    // launches more than otherwise

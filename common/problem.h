@@ -91,6 +91,12 @@ int problem_save_gradients(const struct problem *problem, const char *folder, st
 int problem_save_result(const struct problem *problem, const struct kernel *kernel, const char *folder,
                         struct message *why);
 
+// Reads what problem_save_result wrote back into host.o and host.lse, or of a backward kernel also host.dq
+// and so on, to the bit, with 0xFF in the gaps of --pad. Returns 0, or -1 with a sentence: a file is missing
+// or damaged, or of another shape or type than the problem's.
+int problem_load_result(struct problem *problem, const char *kernel, int backward, const char *folder,
+                        struct message *why);
+
 // TENSORS if the gaps of --pad between the rows of all results, as a kernel left them, hold the 0xFF bytes
 // that were there; else the first tensor of which they do not.
 enum tensor_index problem_gap_written(const struct problem *problem);

@@ -44,7 +44,12 @@ static void load_element(void *context, int64_t in_memory, int64_t in_file) {
 
 static void save_element(void *context, int64_t in_memory, int64_t in_file) {
     struct copy *c = context;
-    number_store(c->to_type, c->to, in_file, number_load(c->from_type, c->from, in_memory));
+    size_t bytes = (size_t)dtype_bytes(c->to_type);
+    if (c->from_type == c->to_type)  // NaN with all its bits: who reads it can tell what was never written
+        memcpy((char *)c->to + (size_t)in_file * bytes, (const char *)c->from + (size_t)in_memory * bytes,
+               bytes);
+    else
+        number_store(c->to_type, c->to, in_file, number_load(c->from_type, c->from, in_memory));
 }
 
 // ---------------------------------------------------------------- reading
@@ -298,4 +303,59 @@ int problem_save_result(const struct problem *p, const struct kernel *kernel, co
         if (tensor_exists(i, kernel->forward != NULL) && save_tensor(&p->host, i, folder, suffix, why) != 0)
             return -1;
     return save_plain(folder, "lse", suffix, DTYPE_FP32, &p->host, TENSOR_O, 3, p->host.lse, why);
+}
+
+// The inverse of save_element, to the bit: fp32 that holds bf16 has it in its upper half.
+static void take_element(void *context, int64_t in_memory, int64_t in_file) {
+    struct copy *c = context;
+    size_t bytes = (size_t)dtype_bytes(c->to_type);
+    char *to = (char *)c->to + (size_t)in_memory * bytes;
+    uint32_t wide;
+    uint16_t narrow;
+    if (c->from_type == c->to_type) {
+        memcpy(to, (const char *)c->from + (size_t)in_file * bytes, bytes);
+    } else if (c->to_type == DTYPE_BF16) {
+        memcpy(&wide, (const char *)c->from + (size_t)in_file * sizeof wide, sizeof wide);
+        narrow = (uint16_t)(wide >> 16);
+        memcpy(to, &narrow, sizeof narrow);
+    } else {
+        number_store(c->to_type, c->to, in_memory, number_load(c->from_type, c->from, in_file));
+    }
+}
+
+// NAME_KERNEL.npy, if it is like tensor `which`, without head_dim if rank is 3.
+static int load_result(const struct attention *a, enum tensor_index which, int rank, const char *folder,
+                       const char *name, enum dtype dtype, struct npy *file, struct message *why) {
+    int64_t shape[4] = {a->batch, tensor_heads(a, which), tensor_tokens(a, which), a->head_dim};
+    if (load_array(folder, name, rank, 1, file, why) != 0) return -1;
+    if (!file->data) {
+        fail(why, "%s/%s.npy is not there.", folder, name);
+        return -1;
+    }
+    if (file->dtype == dtype && memcmp(file->shape, shape, (size_t)rank * sizeof *shape) == 0) return 0;
+    npy_free(file);
+    return fail(why, "%s/%s.npy is of another shape or type than the problem.", folder, name);
+}
+
+int problem_load_result(struct problem *p, const char *kernel, int backward, const char *folder,
+                        struct message *why) {
+    struct attention *a = &p->host;
+    enum dtype dtype = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_FP32 ? DTYPE_FP32 : DTYPE_FP16;
+    struct npy file;
+    char name[128];
+    for (int i = TENSOR_O; i < TENSORS; ++i) {
+        if (!tensor_exists(i, backward)) continue;
+        snprintf(name, sizeof name, "%s_%.100s", tensor_file(i), kernel);
+        if (load_result(a, i, 4, folder, name, dtype, &file, why) != 0) return -1;
+        struct copy copy = {.from_type = dtype, .to_type = a->dtype, .from = file.data};
+        copy.to = tensor_at(a, i)->data;
+        memset(copy.to, 0xff, p->bytes[i]);
+        for_each(a, i, take_element, &copy);
+        npy_free(&file);
+    }
+    snprintf(name, sizeof name, "lse_%.100s", kernel);
+    if (load_result(a, TENSOR_O, 3, folder, name, DTYPE_FP32, &file, why) != 0) return -1;
+    memcpy(a->lse, file.data, (size_t)query_count(a) * sizeof *a->lse);
+    npy_free(&file);
+    return 0;
 }

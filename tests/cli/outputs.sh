@@ -32,6 +32,12 @@ shape='--batch 2 --heads 2 --kv-heads 2 --seqlen-q 19 --seqlen-k 37 --dim 16 --c
     run --causal --load "$dir/bare" --save "$dir/recomputed"
     same one recomputed q.npy k.npy v.npy o.npy lse.npy $kernels
 
+    # --outputs: the same results without the answers, of inputs that come without them.
+    run --causal --load "$dir/bare" --outputs "$dir/only"
+    same one only $kernels
+    for name in q o lse; do [ ! -e "$dir/only/$name.npy" ] || fail "--outputs wrote $name.npy"; done
+    try 2 - '--outputs only runs' "$lab" --outputs "$dir/only" --save "$dir/only"
+
     # Strides change where numbers lie, not one bit of what they are.
     run $shape --seed 3 --layout bshd --save "$dir/bshd"
     run $shape --seed 3 --layout bshd,bhsd,bshd,bhsd --save "$dir/mixed"

@@ -3,8 +3,10 @@
 # equal the formulas of a table exactly.
 #
 #     io.sh LAB TABLE [OPTION...]         runs LAB with --profile and these options, and holds it against TABLE
+#     io.sh --counted JSON [--kernel NAME] TABLE [OPTION...]
+#                                         the same with what --json wrote in such a run, for the formulas of kernel NAME
 #
-# A formula is one line of the table:     KERNEL FUNCTION COUNTER = FORMULA
+# A formula is one line of the table:     KERNEL FUNCTION COUNTER = FORMULA         (or <= or >=, for a budget)
 #
 #     KERNEL    of the lab's own table
 #     FUNCTION  the launch; * means the sum over all launches of KERNEL
@@ -23,8 +25,18 @@
 # formula holds nothing would be tested: that is a failure. A line "let NAME = FORMULA" gives the lines below it one more
 # number; with "sum NAME COUNT = FORMULA" it is the sum of FORMULA for i = 0, 1, ... COUNT - 1. Comments begin with #. Exit 0, or 1 with each difference.
 set -u
-lab=$1 table=$2
-shift 2
+lab='' counted='' only_kernel=''
+while :; do
+    case $1 in
+        --counted) counted=$2 ;;
+        --kernel) only_kernel=$2 ;;
+        *) break ;;
+    esac
+    shift 2
+done
+[ -n "$counted" ] || { lab=$1 && shift; }
+table=$1
+shift
 falling=0 rising=0
 # shellcheck disable=SC2034 # formulas use both
 case " $* " in
@@ -33,12 +45,17 @@ case " $* " in
 esac
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-"$lab" --profile --json "$dir/json" "$@" >"$dir/out" 2>&1 || { cat "$dir/out"; echo "io.sh: $lab $* failed"; exit 1; }
+if [ -n "$counted" ]; then
+    cat -- "$counted" >"$dir/json" || exit 1
+else
+    "$lab" --profile --json "$dir/json" "$@" >"$dir/out" 2>&1 || { cat "$dir/out"; echo "io.sh: $lab $* failed"; exit 1; }
+fi
 
 # value KEY: of the first place where standard input has it
 value() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" | head -n 1; }
 shape=$(grep '^"shape"' "$dir/json")
-of_shape() { printf '%s\n' "$shape" | value "$1"; }
+# A number, and nothing that arithmetic would take for more: with --counted the file is somebody else's.
+of_shape() { printf '%s\n' "$shape" | value "$1" | sed 's/[^0-9a-z].*//'; }
 N=$(of_shape seqlen_k) M=$(of_shape seqlen_q) d=$(of_shape head_dim)
 H=$(($(of_shape batch) * $(of_shape heads)))
 # shellcheck disable=SC2034 # formulas use both
@@ -119,6 +136,16 @@ measured() {
     [ "$number" = "$counted" ] || printf '%s' "${number%%"$newline"*}"
 }
 
+# compare GOT =|<=|>= WANT: whether that is so, of two whole numbers
+compare() {
+    case $1/$3 in /* | */) return 1 ;; esac
+    case $2 in
+        '<=') [ "$1" -le "$3" ] ;;
+        '>=') [ "$1" -ge "$3" ] ;;
+        *) [ "$1" -eq "$3" ] ;;
+    esac
+}
+
 tested=0 failures=0 holds=1
 while IFS= read -r line; do
     line=${line%%#*}
@@ -150,16 +177,26 @@ while IFS= read -r line; do
             done
             [ "$holds" = 0 ] || eval "$2=$number"
             continue ;;
-        3/*) ;;
+        3/* | 4/*) ;;
         *) echo "io.sh: $table: not understood: $line"; exit 1 ;;
     esac
     [ "$holds" != 0 ] || continue
+    [ -z "$only_kernel" ] || [ "$only_kernel" = "$1" ] || continue
     got=$(measured "$1" "$2" "$3")
     want=$(evaluate "$formula")
     tested=$((tested + 1))
-    if [ -z "$got" ] || [ "$got" != "$want" ]; then
+    fits='='
+    case ${4:-} in
+        '<') fits='<=' ;;
+        '>') fits='>=' ;;
+        '') ;;
+        *) echo "io.sh: $table: not understood: $line"; exit 1 ;;
+    esac
+    if ! compare "$got" "$fits" "$want"; then
         failures=$((failures + 1))
-        echo "$1 $2 $3: measured ${got:-no such launch or counter}, but $formula = $want at N=$N M=$M d=$d H=$H V=$V"
+        was=', but'
+        [ "$fits" = '=' ] || was=", and has to be $fits"
+        echo "$1 $2 $3: measured ${got:-no such launch or counter}$was $formula = $want at N=$N M=$M d=$d H=$H V=$V"
     fi
 done <"$table"
 echo "$tested formulas, $failures failed (N=$N M=$M d=$d H=$H V=$V)"

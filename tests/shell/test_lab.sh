@@ -14,6 +14,8 @@ trap 'rm -rf "$top"' EXIT
 bin=$top/bin system=$top/system calls=$top/calls house="$top/the höuse"
 mkdir -p "$bin" "$system" "$house"
 cp "$source_folder/lab" "$source_folder/CMakeLists.txt" "$house"
+mkdir "$house/grade"
+cp "$source_folder/grade/gradescope.sh" "$house/grade"
 touch "$calls"
 for tool in awk basename cat date dirname env getconf grep head ls mkdir nproc printf pwd readlink rm sed sh tail touch tr uname wc; do
     path=$(command -v $tool) && [ -x "$path" ] && ln -s "$path" "$bin/$tool"
@@ -274,6 +276,39 @@ expect 1 'FAILED: lab01_naive \(exit code 1\) lab01_naive \(exit code 1\)' profi
 lab_exit=0
 remove nvcc nvidia-smi ncu
 
+# --- grading: what is this script's, and what goes to the grader
+grader_works() {
+    mkdir -p "$house/build/cpu/grade"
+    { printf '#!%s\necho "grade $*" >>"%s"\n' "$(command -v sh)" "$calls"; echo 'exit 1'; } >"$house/build/cpu/grade/grade"
+    chmod +x "$house/build/cpu/grade/grade"
+}
+expect 2 "did you mean ./lab grade" grad
+expect 2 'Usage: ./lab grade SUBMISSION' grade
+expect 0 'Usage: ./lab grade SUBMISSION' grade --help
+expect 2 "unknown backend 'tpu'" grade x --backend tpu
+expect 2 '--backend needs a value' grade x --backend
+expect 2 '--jobs needs a number' grade x --jobs none
+grader_works
+forget
+expect 1 'backend: cpu' grade 'a b' --lab 2 --jobs 3 --hidden 'c d'
+called "^grade --root $house --tools $house/build/cpu --jobs 3 a b --lab 2 --hidden c d\$"
+called '^cmake --build .* --target grade$'
+stand_in nvcc </dev/null
+stand_in nvidia-smi <<'END'
+echo 'GPU 0: NVIDIA H200 (UUID: GPU-0)'
+END
+forget
+expect 1 'backend: gpu' grade x
+called "^grade --root $house --tools $house/build/cpu --jobs [0-9]+ --gpu $house/build/gpu x\$"
+called '^cmake --build .*/gpu .* --target grade_check grade_runtime$'
+forget
+expect 1 'backend: cpu' grade x --backend=cpu
+called "^grade --root $house --tools $house/build/cpu --jobs [0-9]+ x\$"
+remove nvcc nvidia-smi
+expect 2 'say which file to write' gradescope
+expect 2 'does not end in .zip' gradescope there
+expect 2 'has no points.csv' gradescope there.zip --hidden nowhere
+
 # --- from another folder; build folders that are of no use any more
 forget
 here=$(pwd)
@@ -285,7 +320,7 @@ expect 0 'built in' run 1
 printf 'CMAKE_MAKE_PROGRAM:FILEPATH=%s\n' "$top/no/ninja" >>"$house/build/cpu/CMakeCache.txt"
 expect 0 'was made with .*/ninja, which is gone: starting afresh' run 1
 stray=$(cd "$house" && find . -path ./build -prune -o -type f -print | sort | tr '\n' ' ')
-[ "$stray" = './CMakeLists.txt ./lab ' ] || { output=$stray; complain 'wrote outside build/'; }
+[ "$stray" = './CMakeLists.txt ./grade/gradescope.sh ./lab ' ] || { output=$stray; complain 'wrote outside build/'; }
 
 # --- what fails, fails loudly
 cmake_works 3.16.3

@@ -197,6 +197,19 @@ static void packed(void) {
     EXPECT_SAYS(why.text, "more than 8192 sequences");
 }
 
+static void outputs(void) {
+    EXPECT(parse("--outputs there --kernel fused --profile --json f") == 0);
+    EXPECT(options.outputs && strcmp(options.outputs, "there") == 0 && options.profile);
+    EXPECT(parse("--load here --outputs=there --sanitize --bench") == 0);
+    refuse("--outputs", "--outputs needs a value: --outputs DIR.");
+    refuse("--outputs a --outputs b", "twice");
+    refuse("--outputs a --save b", "leave out --save.");
+    refuse("--outputs a --repeat 3", "leave out --repeat.");
+    refuse("--outputs a --sweep", "leave out --sweep.");
+    refuse("--outputs a --profile --bench", "give one of them");
+    refuse("--output a", "Did you mean --outputs?");
+}
+
 static void list(void) {
     static char text[2000];
     FILE *file = tmpfile();
@@ -270,6 +283,7 @@ int main(void) {
     windows();
     packed();
     gradients();
+    outputs();
     list();
     long_words();
     return unit_end();

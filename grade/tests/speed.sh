@@ -1,0 +1,46 @@
+#!/bin/sh
+# speed.sh - points for speed, with the simulated device in the place of a GPU: its times say nothing about a GPU, but a
+# kernel that does everything eight times takes longer there, too.
+#
+#     speed.sh ROOT TOOLS
+set -u
+root=$1 tools=$2
+top=$(mktemp -d) || exit 1
+trap 'rm -rf "$top"' EXIT
+chmod 755 "$top"
+failures=0
+fail() { failures=$((failures + 1)); printf '%s\n' "$*"; }
+
+# A tree with tests of its own.
+mkdir -p "$top/root/tests" "$top/class/same" "$top/class/slow" "$top/class/wrong"
+ln -s "$root/common" "$root/grade" "$root/lab02_online_softmax" "$top/root"
+cp "$root/tests/cases.cmake" "$top/root/tests"
+cat >"$top/root/tests/points.csv" <<'END'
+test,lab,kernel,kind,judged,points,case
+right,lab02_online_softmax,fused,correct,forward,1,n7
+speed,lab02_online_softmax,fused,speed,forward,4,--seqlen 64 --dim 64 --heads 1
+END
+lab=$root/lab02_online_softmax/lab02_online_softmax.cu
+cp "$lab" "$top/class/same"
+sed 's/{"fused", \(.*\) launch_fused,/{"fused", \1 launch_slowly,/
+     s/^static size_t matrix_bytes/static void launch_slowly(struct attention a) {\n    for (int i = 0; i < 8; i++) launch_fused(a);\n}\n&/' \
+    "$lab" >"$top/class/slow/lab02_online_softmax.cu"
+sed 's/state.l += p;/state.l += 2 * p;/' "$lab" >"$top/class/wrong/lab02_online_softmax.cu"
+for name in slow wrong; do
+    ! cmp -s "$lab" "$top/class/$name/lab02_online_softmax.cu" || fail "the lab has changed, and $name is the same as it"
+done
+
+"$tools/grade/grade" --root "$top/root" --tools "$tools" --gpu "$tools" --all "$top/class" --out "$top/out" >"$top/log" 2>&1 ||
+    fail "exit code $?: $(cat "$top/log")"
+# status NAME TEST: its status and points
+status() { sed -n 's/^{"test": "'"$2"'".*"status": "\([a-z]*\)", "points": \([0-9.]*\),.*/\1 \2/p' "$top/out/$1/grade.json"; }
+case $(status same speed) in
+    'passed 4' | 'partly '*) ;;
+    *) fail "the reference solution beside itself: $(grep speed "$top/out/same/grade.json")" ;;
+esac
+[ "$(status slow right)" = 'passed 1' ] || fail "slow: $(status slow right)"
+[ "$(status slow speed)" = 'failed 0' ] || fail "slow: $(status slow speed)"
+grep -q 'ms, and the reference solution takes .* of its speed' "$top/out/slow/grade.json" || fail "slow: no times are said"
+[ "$(status wrong speed)" = 'failed 0' ] || fail "wrong: $(status wrong speed)"
+grep -q 'Speed counts once all results' "$top/out/wrong/grade.json" || fail "a wrong kernel was timed"
+[ $failures -eq 0 ]
