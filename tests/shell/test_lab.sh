@@ -288,6 +288,8 @@ expect 0 'Usage: ./lab grade SUBMISSION' grade --help
 expect 2 "unknown backend 'tpu'" grade x --backend tpu
 expect 2 '--backend needs a value' grade x --backend
 expect 2 '--jobs needs a number' grade x --jobs none
+expect 2 'this folder is a starter, which grades nothing' grade x
+touch "$house/grade/grade.c"
 grader_works
 forget
 expect 1 'backend: cpu' grade 'a b' --lab 2 --jobs 3 --hidden 'c d'
