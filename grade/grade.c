@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -228,6 +230,20 @@ static int write_all(const struct class *c, const struct settings *s, struct mes
 
 // ---------------------------------------------------------------- main
 
+// Two graders in one folder would write over each other's results. The lock ends with the last process that
+// has it.
+static int take_folder(const struct grader *g, struct message *why) {
+    char path[MAX_PATH];
+    if (text_path(path, why, "%s/.lock", g->out) != 0) return -1;
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return fail(why, "%.400s cannot be written: %s.", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    close(fd);
+    return fail(why,
+                "Another ./lab grade is at work in %.400s: wait until it has ended, or give another --out.",
+                g->out);
+}
+
 static int prepare(struct grader *g, struct class *c, const struct settings *s, struct message *why) {
     char path[MAX_PATH];
     if (!(g->root = whole_path(s->root, "The tree", why)) ||
@@ -244,7 +260,9 @@ static int prepare(struct grader *g, struct class *c, const struct settings *s, 
     for (int i = 0; i < g->plan.count; ++i) g->half_only &= !strstr(g->plan.tests[i].options, "bf16");
     if (text_path(path, why, "%s/build/grade", g->root) != 0) return -1;
     if (text_make_folder(s->out ? s->out : path, 0755, why) != 0) return -1;
-    if (!(g->out = whole_path(s->out ? s->out : path, "The folder of --out", why))) return -1;
+    if (!(g->out = whole_path(s->out ? s->out : path, "The folder of --out", why)) ||
+        take_folder(g, why) != 0)
+        return -1;
     return checksum_tools(g, why);
 }
 
