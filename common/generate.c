@@ -3,8 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "check.h"
 #include "kernel_run.h"
 #include "model.h"
+#include "replay.h"
 
 enum { REPETITIONS = ON_CPU ? 1 : 5 };
 
@@ -28,28 +30,18 @@ static void enqueue_step(const struct model *m, const struct kernel *kernel) {
     for (int n = 0; n < m->layers; ++n) {
         struct attention a = m->layer[n].a;
         a.workspace = m->buffer[SHARED_WORKSPACE].data;
-        if (kernel->plan && n == 0) kernel->plan(a);
-        CUDA_CHECK(cudaGetLastError());
-        a.planned = kernel->plan != NULL;
         m->growth->append(a, m->layer[n].tokens);
         CUDA_CHECK(cudaGetLastError());
-        kernel->launch(a);
-        CUDA_CHECK(cudaGetLastError());
+        replay_enqueue(kernel, a, n == 0);
     }
     m->growth->advance(m->layer[0].a, m->layer[0].tokens);
     CUDA_CHECK(cudaGetLastError());
 }
 
 static cudaGraphExec_t capture_step(const struct model *m, const struct kernel *kernel, size_t *nodes) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
     CUDA_CHECK(cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeRelaxed));
     enqueue_step(m, kernel);
-    CUDA_CHECK(cudaStreamEndCapture(m->stream, &graph));
-    CUDA_CHECK(cudaGraphGetNodes(graph, NULL, nodes));
-    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA_CHECK(cudaGraphDestroy(graph));
-    return exec;
+    return replay_end_capture(m->stream, nodes);
 }
 
 // ---------------------------------------------------------------- is it right?
@@ -65,23 +57,18 @@ static void add_finding(struct finding *all, const struct finding *one) {
     if (!(all->err / all->bound >= one->err / one->bound)) *all = *one;
 }
 
-static void check_output(struct result *result, int layer, const struct problem *p, enum output output) {
-    const struct comparison comparison = problem_comparison(p, output, QUANTISED_NOT);
-    const struct finding f = compare(&comparison);
-    add_finding(output == OUTPUT_O ? &result->o : &result->lse, &f);
-    if (f.verdict == VERDICT_RIGHT) return;
-    int steps = p->host.cu_seqlens_q[1], row = (int)f.row;
-    char text[300], column[40] = "";
-    if (output == OUTPUT_O) snprintf(column, sizeof column, ", column %lld", (long long)f.column);
-    snprintf(text, sizeof text, "%s[step %d, sequence %d, head %lld%s] is %.9g, expected %.9g (%s)",
-             output == OUTPUT_O ? "O" : "LSE", row % steps, row / steps, (long long)f.head, column, f.actual,
-             f.expected, verdict_text(f.verdict));
-    wrong(result, f.verdict, layer, text);
+// What the steps left in one layer. (A row of a sequence is a step.)
+static void check_layer(struct result *result, int layer, const struct problem *p) {
+    struct result one = {.kernel = result->kernel};
+    if (!check_results(p, OUTPUT_O, OUTPUT_LSE, QUANTISED_NOT, &one))
+        wrong(result, one.verdict, layer, one.detail);
+    add_finding(&result->o, &one.o);
+    add_finding(&result->lse, &one.lse);
 }
 
 // The caches hold the prompt and all tokens of the steps, and nothing beside them was written.
 static void check_memory(struct result *result, const struct model *m, int n) {
-    const struct layer *l = &m->layer[n];
+    const struct model_layer *l = &m->layer[n];
     struct message why = {""};
     for (int i = CACHE_K; i <= CACHE_V; ++i) {
         void *now = malloc(l->buffer[i].bytes + 1);
@@ -117,8 +104,7 @@ static void check_steps(const struct model *m, cudaGraphExec_t exec, struct resu
         }
     }
     for (int n = 0; n < m->layers; ++n) {
-        check_output(result, n, &m->layer[n].problem, OUTPUT_O);
-        check_output(result, n, &m->layer[n].problem, OUTPUT_LSE);
+        check_layer(result, n, &m->layer[n].problem);
         check_memory(result, m, n);
     }
 }
@@ -142,19 +128,13 @@ static void check_last(const struct model *m, struct result *result, const char 
 
 // ---------------------------------------------------------------- how fast is it?
 
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 // The median time of all steps, in ms: by the graph, or without it launch by launch.
 static double time_steps(const struct model *m, const struct kernel *kernel, cudaGraphExec_t exec) {
     cudaEvent_t begin, end;
-    double ms[REPETITIONS];
+    float ms[REPETITIONS];
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
     for (int i = 0; i < REPETITIONS; ++i) {
-        float took = 0;
         model_start(m);
         CUDA_CHECK(cudaEventRecord(begin, m->stream));
         for (int step = 0; step < m->steps; ++step) {
@@ -165,13 +145,11 @@ static double time_steps(const struct model *m, const struct kernel *kernel, cud
         }
         CUDA_CHECK(cudaEventRecord(end, m->stream));
         CUDA_CHECK(cudaStreamSynchronize(m->stream));
-        CUDA_CHECK(cudaEventElapsedTime(&took, begin, end));
-        ms[i] = (double)took;
+        CUDA_CHECK(cudaEventElapsedTime(&ms[i], begin, end));
     }
     CUDA_CHECK(cudaEventDestroy(begin));
     CUDA_CHECK(cudaEventDestroy(end));
-    qsort(ms, REPETITIONS, sizeof *ms, ascending);
-    return ms[REPETITIONS / 2];
+    return timer_summary(ms, REPETITIONS).median_ms;
 }
 
 // ---------------------------------------------------------------- all kernels

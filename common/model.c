@@ -10,7 +10,7 @@ static size_t row_bytes(const struct attention *a, int heads) {
     return (size_t)heads * (size_t)a->head_dim * (size_t)dtype_bytes(a->dtype);
 }
 
-static int make_buffers(struct layer *l, int sequences, struct message *why) {
+static int make_buffers(struct model_layer *l, int sequences, struct message *why) {
     static const char *const names[LAYER_BUFFERS] = {
         "K", "V", "Q", "O", "LSE", "the table of Q", "the table of K", "the table of V"};
     const struct attention *host = &l->problem.host;
@@ -31,7 +31,7 @@ static int make_buffers(struct layer *l, int sequences, struct message *why) {
 }
 
 // The rows of K or V that the steps bring, behind each other, as the table has them.
-static void upload_table(const struct layer *l, int sequences, int steps, const void *all,
+static void upload_table(const struct model_layer *l, int sequences, int steps, const void *all,
                          const struct buffer *table) {
     const struct attention *host = &l->problem.host;
     size_t row = row_bytes(host, host->kv_heads), bytes = row * (size_t)steps;
@@ -42,7 +42,7 @@ static void upload_table(const struct layer *l, int sequences, int steps, const 
     }
 }
 
-static int layer_make(struct layer *l, const struct model *m, int number, struct message *why) {
+static int layer_make(struct model_layer *l, const struct model *m, int number, struct message *why) {
     struct options *o = malloc(sizeof *o);
     if (!o) return fail(why, "There is no memory left for --generate; choose a smaller shape.");
     *o = *m->options;
@@ -80,12 +80,12 @@ static int layer_make(struct layer *l, const struct model *m, int number, struct
     return 0;
 }
 
-static void layer_free(struct layer *l) {
+static void layer_free(struct model_layer *l) {
     for (int i = 0; i < LAYER_BUFFERS; ++i) buffer_free(&l->buffer[i]);
     problem_free(&l->problem);
 }
 
-static void start_layer(const struct model *m, const struct layer *l) {
+static void start_layer(const struct model *m, const struct model_layer *l) {
     const struct attention *host = &l->problem.host;
     size_t row = row_bytes(host, host->kv_heads);
     for (int i = CACHE_K; i <= STEP_LSE; ++i) buffer_poison(&l->buffer[i]);
@@ -119,12 +119,12 @@ static int needs_too_much(const struct model *m, const struct attention *a, stru
     return 0;
 }
 
-// Writes one number a sequence to the device.
-static void upload_numbers(const struct model *m, int which, const int *from, int first_is, int rise) {
+// Writes one number a sequence to the device: these, or 0, 1, 2, ...
+static void upload_numbers(const struct model *m, int which, const int *from) {
     size_t count = m->buffer[which].bytes / sizeof(int);
     int *numbers = malloc(count * sizeof *numbers);
     CUDA_CHECK(numbers ? cudaSuccess : cudaErrorMemoryAllocation);
-    for (size_t i = 0; i < count; ++i) numbers[i] = from ? from[i] : first_is + (int)i * rise;
+    for (size_t i = 0; i < count; ++i) numbers[i] = from ? from[i] : (int)i;
     buffer_upload(&m->buffer[which], numbers);
     free(numbers);
 }
@@ -143,8 +143,8 @@ int model_make(struct model *m, const struct lab *lab, const struct options *o, 
                                                         "the step's number"};
     for (int i = 0; i < SHARED_WORKSPACE; ++i)
         if (buffer_make(&m->buffer[i], counts[i] * sizeof(int), names[i], why) != 0) return -1;
-    upload_numbers(m, SHARED_CU_SEQLENS_Q, NULL, 0, 1);
-    upload_numbers(m, SHARED_CU_SEQLENS_K, o->cu_seqlens_k, 0, 0);
+    upload_numbers(m, SHARED_CU_SEQLENS_Q, NULL);  // a query each
+    upload_numbers(m, SHARED_CU_SEQLENS_K, o->cu_seqlens_k);
     CUDA_CHECK(cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking));
     m->layer = calloc((size_t)m->layers, sizeof *m->layer);
     if (!m->layer) return fail(why, "There is no memory left for --generate; choose a smaller shape.");
@@ -176,7 +176,7 @@ void model_start(const struct model *m) {
     free(used);
 }
 
-void model_fetch_step(const struct model *m, const struct layer *l, int step, void *o, float *lse) {
+void model_fetch_step(const struct model *m, const struct model_layer *l, int step, void *o, float *lse) {
     const struct attention *host = &l->problem.host;
     size_t row = row_bytes(host, host->heads), sequences = (size_t)m->sequences;
     char *step_o = malloc(row * sequences + 1);

@@ -11,7 +11,7 @@
 // Device memory of a layer by number.
 enum { CACHE_K, CACHE_V, STEP_Q, STEP_O, STEP_LSE, TABLE_Q, TABLE_K, TABLE_V, LAYER_BUFFERS };
 
-struct layer {
+struct model_layer {
     struct problem problem;  // all steps as one causal problem, and what the kernel made of it
     struct buffer buffer[LAYER_BUFFERS];
     struct attention a;  // of one step, in device memory
@@ -29,7 +29,7 @@ enum {
 };
 
 struct model {
-    struct layer *layer;  // [layers]
+    struct model_layer *layer;  // [layers]
     int layers, steps, sequences;
     const struct options *options;
     const struct growth *growth;
@@ -47,6 +47,6 @@ void model_free(struct model *m);
 void model_start(const struct model *m);
 
 // Copies what a step left of O and LSE to its place among all steps: `o` and `lse` as in the layer's problem.
-void model_fetch_step(const struct model *m, const struct layer *l, int step, void *o, float *lse);
+void model_fetch_step(const struct model *m, const struct model_layer *l, int step, void *o, float *lse);
 
 #endif

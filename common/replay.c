@@ -58,26 +58,35 @@ static int make_copies(const struct device_case *c, struct copies *copies, struc
     return 0;
 }
 
+void replay_enqueue(const struct kernel *kernel, struct attention a, int is_first) {
+    if (kernel->plan && is_first) kernel->plan(a);
+    CUDA_CHECK(cudaGetLastError());
+    a.planned = kernel->plan != NULL;
+    kernel->launch(a);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+cudaGraphExec_t replay_end_capture(cudaStream_t stream, size_t *nodes) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    if (nodes) CUDA_CHECK(cudaGraphGetNodes(graph, NULL, nodes));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    return exec;
+}
+
 // A graph of `launches` launches, that take the copies in turn.
 static cudaGraphExec_t capture(const struct device_case *c, const struct kernel *kernel,
                                const struct copies *copies, int launches, cudaStream_t stream) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
     CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     for (int i = 0; i < launches; ++i) {
         struct attention a = c->on_device;
         a.k.data = copies->k[i % copies->count], a.v.data = copies->v[i % copies->count];
         a.stream = stream;
-        if (kernel->plan && i == 0) kernel->plan(a);
-        CUDA_CHECK(cudaGetLastError());
-        a.planned = kernel->plan != NULL;
-        kernel->launch(a);
-        CUDA_CHECK(cudaGetLastError());
+        replay_enqueue(kernel, a, i == 0);
     }
-    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA_CHECK(cudaGraphDestroy(graph));
-    return exec;
+    return replay_end_capture(stream, NULL);
 }
 
 int replay_measure(const struct device_case *c, const struct kernel *kernel, struct timing *timing,

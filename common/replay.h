@@ -16,6 +16,13 @@
 int replay_measure(const struct device_case *c, const struct kernel *kernel, struct timing *timing,
                    struct message *why);
 
+// Enqueues the kernel on a.stream, as one of several with the same lengths: the plan before the first.
+void replay_enqueue(const struct kernel *kernel, struct attention a, int is_first);
+
+// Ends the capture of a stream. Returns the graph, ready to be launched, and in *nodes (may be null) of how
+// many nodes it is.
+cudaGraphExec_t replay_end_capture(cudaStream_t stream, size_t *nodes);
+
 // Bytes of K and V that a forward pass cannot but read: of all sequences that have queries. Reads cu_seqlens.
 double kv_bytes(const struct attention *a);
 

@@ -899,8 +899,8 @@ constexpr unsigned FEATURES = FEATURE_PACKED | FEATURE_GROWING;
 constexpr struct support WHOLE = {TYPES, 8, 128, 0, FEATURES, SCORE_MAX};
 constexpr struct support IN_PARTS = {TYPES, 8, 128, 0, FEATURES | FEATURE_SPLITS, SCORE_MAX};
 static const struct kernel kernels[] = {
-    {"unsplit", "a block for each query head", launch_unsplit, workspace_of<UNSPLIT>, WHOLE, nullptr, nullptr,
-     nullptr, blocks_of<UNSPLIT>},
+    {"unsplit", "a block for each query head", launch_unsplit, nullptr, WHOLE, nullptr, nullptr, nullptr,
+     blocks_of<UNSPLIT>},
     {"split", "keys split among blocks, heads of a group together", launch_split, workspace_of<SPLIT>,
      IN_PARTS, nullptr, nullptr, nullptr, blocks_of<SPLIT>},
     {"one_launch", "the last block merges", launch_one_launch, workspace_of<ONE_LAUNCH>, IN_PARTS, nullptr,

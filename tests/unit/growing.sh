@@ -21,22 +21,22 @@ steps='--generate 4 --layers 2'  # --seqlen: generate_shape
     try 0 ' right ' - "$lab" --generate --kernel right
 
     # In the first step this length is right, and later it is not.
-    try 1 'layer 0: (O|LSE)\[step [1-9]' - "$lab" $steps --kernel length_of_first_step
+    try 1 'layer 0: (O|LSE)\[sequence 0, head [0-9], row [1-9] of 4' - "$lab" $steps --kernel length_of_first_step
     try 0 ' right ' - "$lab" --generate 1 --kernel length_of_first_step
     # With one key that is all there is, one too few is none.
-    try 1 'layer 0: O\[step 0' - "$lab" $steps --seqlen 0 --kernel a_key_too_few
+    try 1 'layer 0: O\[sequence 0, head [0-9], row 0 of 4' - "$lab" $steps --seqlen 0 --kernel a_key_too_few
     try 1 'layer 0: ' - "$lab" $steps --kernel a_key_too_few
     # Rows that hold no key yet are NaN; the simulated device stops a kernel that reads them.
     if [ "$backend" = cpu ]; then
         try 1 - 'unwritten memory: .* of K ' "$lab" $steps --kernel all_rows
     else
-        try 1 'layer 0: O\[step 0.*nan' - "$lab" $steps --kernel all_rows
+        try 1 'layer 0: O\[sequence 0, head [0-9], row 0 of 4.*nan' - "$lab" $steps --kernel all_rows
     fi
     try 0 ' right ' - "$lab" --generate 1 --kernel all_rows
     # The steps that are checked are right, and those that are timed are not the same to the bit.
     try 1 'layer 0: the graph, launched again, gives other bits' - "$lab" $steps --kernel other_bits_later
     # Not the kernel, but what was appended: the cache shows it, and so does O.
-    try 1 'layer 0: O\[step 1' - "$appending" $steps --kernel right
+    try 1 'layer 0: O\[sequence 0, head [0-9], row 1 of 4' - "$appending" $steps --kernel right
     try 0 ' right ' - "$appending" --generate 1 --kernel right
 
     try 2 - 'Kernel stiff does not support --generate' "$lab" $steps --kernel stiff
