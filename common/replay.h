@@ -3,8 +3,8 @@
 // A launch of a few microseconds takes less time than the host needs to ask for it, so that events round one
 // time the host. Here a CUDA graph holds many launches, one behind the other, and its time is divided by
 // their number. So that none finds K and V in the L2 cache, the launches take them from several copies in
-// turn, together four times as large as that cache. A plan (lab.h) is made once for all of them, as for the
-// layers of a model.
+// turn, together four times as large as that cache (but 256 copies at most). A plan (lab.h) is made once for
+// all of them, as for the layers of a model.
 #ifndef REPLAY_H
 #define REPLAY_H
 
