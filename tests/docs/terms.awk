@@ -19,11 +19,16 @@ file == 1 { next }
 fenced || /^    / { next }
 /^#+ / { section++; if (file == 2) title[section] = $0 }
 {
-    line = $0
-    gsub(/`[^`]*`/, " ", line)
-    gsub(/\]\([^)]*\)/, " ", line)
-    text[file, section] = text[file, section] " " line
+    text[file, section] = text[file, section] " " $0
     if (section > last) last = section
+}
+
+# Without code and the targets of links.
+function words_of(text) {
+    gsub(/`[^`]*`/, " ", text)
+    gsub(/\]\([^)]*\)/, " ", text)
+    gsub(/ +/, " ", text)
+    return text
 }
 
 # Whether one of the words, separated by " / ", is in the text. In English a plural will do.
@@ -38,10 +43,10 @@ function has(text, words, is_english,    n, i, list) {
 END {
     if (!terms || file != 3) { print "terms.awk: no glossary, or not two files after it"; exit 1 }
     for (s = 0; s <= last; s++) {
-        words = tolower(text[2, s])
-        gsub(/ +/, " ", words)
+        words = tolower(words_of(text[2, s]))
+        translated = words_of(text[3, s])
         for (t = 1; t <= terms; t++)
-            if (has(words, english[t], 1) && !has(text[3, s], chinese[t], 0)) {
+            if (has(words, english[t], 1) && !has(translated, chinese[t], 0)) {
                 print "section \"" title[s] "\" has the term \"" english[t] "\", and its Chinese none of: " chinese[t]
                 missing = 1
             }
