@@ -4,20 +4,24 @@
 # folded answers (D) and tables row by row with their numbers (T), in their order; and every line of its code blocks (C).
 # Bytes, not characters, are all that it needs: run it with LC_ALL=C.
 
-function sorted(set, label,    n, i, j, key, keys) {
+# The keys of a set, sorted, in keys[1], keys[2], ...; returns how many.
+function sort_keys(set, keys,    n, i, key) {
     n = 0
     for (key in set) {
         for (i = ++n; i > 1 && keys[i - 1] > key; i--) keys[i] = keys[i - 1]
         keys[i] = key
     }
-    for (j = 1; j <= n; j++) print section, label, keys[j]
+    return n
+}
+function print_keys(set, kind,    n, i, keys) {
+    n = sort_keys(set, keys)
+    for (i = 1; i <= n; i++) print section + 0, kind, keys[i]
 }
 
-# The numbers of a text, sorted, as they come or (once) each only once.
-function numbers_of(text, set,    number) {
+# Counts each number of a text in the set.
+function count_numbers(text, set) {
     while (match(text, /[0-9]+([.,][0-9]+)*/)) {
-        number = substr(text, RSTART, RLENGTH)
-        set[number]++
+        set[substr(text, RSTART, RLENGTH)]++
         text = substr(text, RSTART + RLENGTH)
     }
 }
@@ -44,34 +48,29 @@ function take_spans(text,    n, i, parts, rest) {
 function end_section() {
     gsub(/[ \t]+/, " ", prose)
     prose = take_spans(take_links(prose))
-    numbers_of(prose, numbers)
-    sorted(links, "L")
-    sorted(spans, "S")
-    sorted(numbers, "N")
+    count_numbers(prose, numbers)
+    print_keys(links, "L")
+    print_keys(spans, "S")
+    print_keys(numbers, "N")
     split("", links)
     split("", spans)
     split("", numbers)
     prose = ""
 }
 
-function table_row(row,    set, number, line, cells, i, n, list) {
-    cells = gsub(/\|/, "|", row)
+# Prints how many cells a row has, and its numbers with how often each is there.
+function table_row(row,    set, keys, cells, i, n, line) {
+    cells = gsub(/\|/, "|", row) - 1
     if (row ~ /^[-|: ]+$/) {
-        print section, "T", row
+        print section + 0, "T", row
         return
     }
-    prose_of_cells = row
     take_spans(take_links(row))
     gsub(/\]\([^)]*\)/, "", row)
-    numbers_of(row, set)
-    n = 0
-    for (number in set) {
-        for (i = ++n; i > 1 && list[i - 1] > number; i--) list[i] = list[i - 1]
-        list[i] = number
-    }
-    line = ""
-    for (i = 1; i <= n; i++) line = line " " list[i] (set[list[i]] > 1 ? "x" set[list[i]] : "")
-    print section, "T", cells - 1 " cells:" line
+    count_numbers(row, set)
+    n = sort_keys(set, keys)
+    for (i = 1; i <= n; i++) line = line " " keys[i] (set[keys[i]] > 1 ? "x" set[keys[i]] : "")
+    print section + 0, "T", cells " cells:" line
 }
 
 /^ *```/ { fenced = !fenced; print section + 0, "C", $0; next }

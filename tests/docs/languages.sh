@@ -18,11 +18,15 @@ complain() {
     bad=1
 }
 
+# headings FACTS: their levels, as ## and so on, in their order.
+headings() { sed -n 's/^[0-9]* H //p' "$1" | tr '\n' ' '; }
+
 pages=0
 for english in "$folder"/README.md "$folder"/docs/*.md "$folder"/lab[0-9]*/README.md; do
     case $english in
-        *.zh-CN.md | */glossary.md | *'*'*) continue ;;
+        *.zh-CN.md | */glossary.md) continue ;;
     esac
+    [ -e "$english" ] || continue
     chinese=${english%.md}.zh-CN.md
     name=${english#"$folder"/}
     if [ ! -s "$chinese" ]; then
@@ -33,6 +37,10 @@ for english in "$folder"/README.md "$folder"/docs/*.md "$folder"/lab[0-9]*/READM
     awk -f "$here/facts.awk" "$english" >"$scratch/english"
     awk -f "$here/facts.awk" "$chinese" >"$scratch/chinese"
     [ -s "$scratch/english" ] || complain "$name has no facts to compare"
+    if [ "$(headings "$scratch/english")" != "$(headings "$scratch/chinese")" ]; then
+        complain "$name has the headings $(headings "$scratch/english")and in Chinese $(headings "$scratch/chinese")"
+        continue
+    fi
     if ! diff "$scratch/english" "$scratch/chinese" >"$scratch/diff"; then
         complain "$name: the two languages differ (section, kind, what; < English, > Chinese; facts.awk says what the kinds are)"
         head -n 60 "$scratch/diff"
