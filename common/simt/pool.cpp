@@ -407,6 +407,8 @@ int simt_take_races(void) {
     return count;
 }
 
+int simt_take_race_lines(struct simt_race *races, int max) { return take_race_lines(races, max); }
+
 int simt_take_launch_stats(struct simt_launch_stats *out, int max) {
     std::lock_guard<std::mutex> lock(launch_mutex);
     taken_launches.swap(finished_launches);

@@ -475,7 +475,8 @@ struct Race {
 };
 std::mutex races_mutex;
 std::map<std::pair<uintptr_t, uintptr_t>, Race> races;  // by the two places in the code
-constexpr size_t most_printed = 20;
+constexpr size_t most_printed = 20, most_kept = 100;
+std::vector<simt_race> kept;  // of launches that have ended
 
 std::string describe_access(const RaceAccess &it, const std::string &position) {
     std::string text = std::string(it.verb ? it.verb : it.write ? "write" : "read") + " at ";
@@ -494,6 +495,23 @@ void report_race(const std::string &what, const RaceAccess &first, const RaceAcc
                   Race{what, first, second, current_worker->kernel_name});
 }
 
+static void keep(const Race &race, const std::string &first, const std::string &second) {
+    if (kept.size() == most_kept) return;
+    simt_race pair = {};
+    snprintf(pair.what, sizeof pair.what, "%s", race.what.c_str());
+    snprintf(pair.first, sizeof pair.first, "%s", first.c_str());
+    snprintf(pair.second, sizeof pair.second, "%s", second.c_str());
+    kept.push_back(pair);
+}
+
+int take_race_lines(simt_race *taken, int max) {
+    std::lock_guard<std::mutex> lock(races_mutex);
+    int count = std::min(max, int(kept.size()));
+    std::copy_n(kept.begin(), count, taken);
+    kept.clear();
+    return count;
+}
+
 int print_races() {
     std::lock_guard<std::mutex> lock(races_mutex);
     if (races.empty()) return 0;
@@ -507,7 +525,9 @@ int print_races() {
         const Race &race = it.second;
         std::string first = positions[2 * i], second = positions[2 * i + 1];
         i++;
-        if (!printed.insert(first + " " + second).second || printed.size() > most_printed) continue;
+        if (!printed.insert(first + " " + second).second) continue;
+        keep(race, first, second);
+        if (printed.size() > most_printed) continue;
         fprintf(stderr, "simt: race in kernel %s: %s\n", race.kernel.c_str(), race.what.c_str());
         fprintf(stderr, "simt:     %s\n", describe_access(race.first, first).c_str());
         fprintf(stderr, "simt:     %s\n", describe_access(race.second, second).c_str());
