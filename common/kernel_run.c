@@ -75,6 +75,14 @@ static int found_races(uint64_t schedule, struct result *result) {
     int pairs = simt_take_races();
     if (pairs == 0) return 0;
     result->verdict = VERDICT_RACE;
+    struct simt_race races[MAX_RACE_LINES];
+    int count = simt_take_race_lines(races, MAX_RACE_LINES);
+    for (int i = 0; i < count && result->race_count < MAX_RACE_LINES; ++i) {
+        struct race_lines *to = &result->races[result->race_count++];
+        memcpy(to->what, races[i].what, sizeof to->what);
+        memcpy(to->first, races[i].first, sizeof to->first);
+        memcpy(to->second, races[i].second, sizeof to->second);
+    }
     snprintf(result->detail, sizeof result->detail,
              "%d %s of source lines race under --schedule %llu; the lines are printed above", pairs,
              pairs == 1 ? "pair" : "pairs", (unsigned long long)schedule);

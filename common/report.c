@@ -413,6 +413,22 @@ static void json_result(FILE *out, const struct report *report, const struct res
     fputc('}', out);
 }
 
+static void json_races(FILE *out, const struct report *report) {
+    int items = 0;
+    fputs(",\n\"races\": [", out);
+    for (int i = 0; i < report->count; ++i)
+        for (int n = 0; n < report->results[i].race_count; ++n) {
+            const struct race_lines *race = &report->results[i].races[n];
+            fputs(items++ ? ",\n{\"race\": " : "\n{\"race\": ", out);
+            json_string(out, race->what);
+            json_text(out, "kernel", report->results[i].kernel);
+            json_text(out, "first", race->first);
+            json_text(out, "second", race->second);
+            fputc('}', out);
+        }
+    fputs("\n]", out);
+}
+
 void report_write_shape(FILE *out, const struct report *report) {
     const struct attention *a = &report->shape;
     const struct options *o = report->options;
@@ -462,6 +478,7 @@ int report_write_json(FILE *out, const struct report *report) {
         fputs(i + 1 < report->count ? ",\n" : "\n", out);
     }
     fputs("]", out);
+    if (o->sanitize) json_races(out, report);
     if (o->profile) {
         fputs(",\n", out);
         profile_write_json(out, report->profiles, report->profile_count);

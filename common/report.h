@@ -13,6 +13,12 @@
 
 struct trace_file;  // trace_file.h
 
+// Two accesses that raced (--sanitize on the cpu backend), as "file:line", and how.
+struct race_lines {
+    char what[128], first[64], second[64];
+};
+enum { MAX_RACE_LINES = 40 };
+
 // What became of one kernel (in a sweep: at one length).
 struct result {
     const char *kernel, *adds;
@@ -24,6 +30,8 @@ struct result {
     char refused[600];     // why it did not run; empty: it ran
     enum verdict verdict;  // of everything; `detail` has a sentence unless it is VERDICT_RIGHT
     char detail[600];
+    struct race_lines races[MAX_RACE_LINES];  // those that there is room for
+    int race_count;
     int backward;  // it is a backward kernel; o and lse are those of its forward pass
     struct finding o, lse, gradient[GRADIENTS];
     enum quantised
@@ -76,8 +84,8 @@ void report_print_sweep(FILE *out, const struct report *report);
 void report_write_shape(FILE *out, const struct report *report);
 
 // The same as JSON: an object with the configuration and "kernels", one kernel's object on each line;
-// with --profile, what profile.h writes besides. Numbers that JSON has no word for (NaN, infinity) are null.
-// Returns 0, or -1 if the file could not be written.
+// with --sanitize "races" besides (cpu backend), with --profile what profile.h writes. Numbers that JSON has
+// no word for (NaN, infinity) are null. Returns 0, or -1 if the file could not be written.
 int report_write_json(FILE *out, const struct report *report);
 
 #endif

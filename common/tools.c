@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "file.h"
 #include "ncu.h"
 
 enum { MAX_PATH_BYTES = 1024, MAX_WORDS = 200, OWN_WORDS = 6 };
@@ -125,20 +126,6 @@ int tools_sanitize(int argc, char **argv, const struct options *options) {
     return worst;
 }
 
-// The whole file as a string to be freed, or null.
-static char *read_file(const char *path) {
-    FILE *file = fopen(path, "r");
-    char *text = NULL;
-    long size = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    if (size >= 0) text = malloc((size_t)size + 1);
-    if (text) {
-        rewind(file);
-        text[fread(text, 1, (size_t)size, file)] = '\0';
-    }
-    if (file) fclose(file);
-    return text;
-}
-
 // What ncu's file says about this run: LAB_OK and the launches, or why not.
 static int read_counters(const char *text, struct profile *profile) {
     struct message why = {""};
@@ -196,7 +183,7 @@ int tools_profile(int argc, char **argv, const struct options *options, struct p
     add_lab_command(&command, argc, argv, options);
     add_word(&command, kernel);
     int status = run_command(&command);
-    char *text = read_file(path);
+    char *text = file_read(path);
     if (status == LAB_OK || (text && strstr(text, "ERR_NVGPUCTRPERM")))
         status = read_counters(text, profile);
     else if (status != LAB_USAGE && status != LAB_SKIPPED)

@@ -338,8 +338,8 @@ constexpr uint32_t all_blocks = 0x3fffffffu;
 constexpr unsigned mask_shift = 30;
 static uint32_t block_in(uint32_t who) { return who & all_blocks; }
 constexpr unsigned long long several_blocks = ~0ull;
-GlobalCell *global_cells = nullptr;
-size_t global_cells_bytes = 0;
+GlobalCell *global_cells = nullptr, *cells_before = nullptr;  // before: of the launch that may still run
+size_t global_cells_bytes = 0, cells_before_bytes = 0;
 
 using BlockSet = std::set<unsigned long long>;
 std::mutex published_mutex;
@@ -360,9 +360,12 @@ bool block_has_seen(unsigned long long block, unsigned long long other) {
 
 }  // namespace
 
-void global_races_begin_launch() {
+void global_races_begin_launch(bool dependent) {
     size_t bytes = arena_used() / 2 * sizeof(GlobalCell);
-    if (global_cells) munmap(static_cast<void *>(global_cells), global_cells_bytes);
+    if (cells_before) munmap(static_cast<void *>(cells_before), cells_before_bytes);
+    cells_before = dependent ? global_cells : nullptr;
+    cells_before_bytes = dependent ? global_cells_bytes : 0;
+    if (global_cells && !dependent) munmap(static_cast<void *>(global_cells), global_cells_bytes);
     global_cells_bytes = std::max<size_t>(bytes, sizeof(GlobalCell));
     global_cells = reinterpret_cast<GlobalCell *>(map_zeros<char>(global_cells_bytes));
     published.clear();
@@ -386,7 +389,38 @@ static void report_global(Worker &worker, const char *kind, size_t offset, uintp
         mine, other);
 }
 
+// What a thread that has not called griddepcontrol_wait may not touch: what the launch before has written,
+// and if it writes, what that has read.
+static void check_launch_before(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
+        if ((i + 1) * sizeof(GlobalCell) > cells_before_bytes) return;
+        const GlobalCell &cell = cells_before[i];
+        uint32_t mask = touched(i, offset, bytes) << mask_shift;
+        uint32_t writer = cell.writer.load(relaxed), reader = cell.reader.load(relaxed);
+        bool was_write = writer & mask;
+        if (!was_write && !(write && reader & mask)) continue;
+        RaceAccess mine, other;
+        mine.pc = pc;
+        mine.thread = worker.current->thread;
+        mine.block = worker.block;
+        mine.write = write;
+        other.pc = pc_of((was_write ? cell.writer_pc : cell.reader_pc).load(relaxed));
+        other.thread = RaceAccess::not_known;
+        uint32_t block = block_in(was_write ? writer : reader);
+        other.block = block == all_blocks ? several_blocks : block - 1;
+        other.write = was_write;
+        report_race(format("%s, in %s, of the kernel before, which griddepcontrol_wait has not waited for",
+                           !was_write ? "write after read"
+                           : write    ? "write after write"
+                                      : "read after write",
+                           describe_address(worker, uintptr_t(arena) + 2 * i).c_str()),
+                    mine, other);
+    }
+}
+
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
+    if (cells_before && !worker.current->grid_waited) check_launch_before(worker, pc, offset, bytes, write);
     constexpr auto relaxed = std::memory_order_relaxed;
     uint32_t me = uint32_t(worker.block + 1) & all_blocks, code = code_of(pc);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
@@ -441,7 +475,8 @@ struct Race {
 };
 std::mutex races_mutex;
 std::map<std::pair<uintptr_t, uintptr_t>, Race> races;  // by the two places in the code
-constexpr size_t most_printed = 20;
+constexpr size_t most_printed = 20, most_kept = 100;
+std::vector<simt_race> kept;  // of launches that have ended
 
 std::string describe_access(const RaceAccess &it, const std::string &position) {
     std::string text = std::string(it.verb ? it.verb : it.write ? "write" : "read") + " at ";
@@ -460,6 +495,23 @@ void report_race(const std::string &what, const RaceAccess &first, const RaceAcc
                   Race{what, first, second, current_worker->kernel_name});
 }
 
+static void keep(const Race &race, const std::string &first, const std::string &second) {
+    if (kept.size() == most_kept) return;
+    simt_race pair = {};
+    snprintf(pair.what, sizeof pair.what, "%s", race.what.c_str());
+    snprintf(pair.first, sizeof pair.first, "%s", first.c_str());
+    snprintf(pair.second, sizeof pair.second, "%s", second.c_str());
+    kept.push_back(pair);
+}
+
+int take_race_lines(simt_race *taken, int max) {
+    std::lock_guard<std::mutex> lock(races_mutex);
+    int count = std::min(max, int(kept.size()));
+    std::copy_n(kept.begin(), count, taken);
+    kept.clear();
+    return count;
+}
+
 int print_races() {
     std::lock_guard<std::mutex> lock(races_mutex);
     if (races.empty()) return 0;
@@ -473,7 +525,9 @@ int print_races() {
         const Race &race = it.second;
         std::string first = positions[2 * i], second = positions[2 * i + 1];
         i++;
-        if (!printed.insert(first + " " + second).second || printed.size() > most_printed) continue;
+        if (!printed.insert(first + " " + second).second) continue;
+        keep(race, first, second);
+        if (printed.size() > most_printed) continue;
         fprintf(stderr, "simt: race in kernel %s: %s\n", race.kernel.c_str(), race.what.c_str());
         fprintf(stderr, "simt:     %s\n", describe_access(race.first, first).c_str());
         fprintf(stderr, "simt:     %s\n", describe_access(race.second, second).c_str());

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+struct simt_race;  // cuda_runtime_api.h
+
 namespace simt {
 
 struct Worker;
@@ -114,7 +116,8 @@ class SharedRaces {
 };
 
 // Races between blocks in device memory: blocks are never ordered within a launch, except through atomics.
-void global_races_begin_launch();
+// In a dependent launch (ptx/grid.h) also with the launch before, until a thread calls griddepcontrol_wait.
+void global_races_begin_launch(bool dependent);
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write);
 // An atomic with a __threadfence before it publishes what the block has done, and takes over what others
 // published there.
@@ -122,8 +125,9 @@ void global_race_atomic(Worker &worker, size_t offset);
 
 // Reports one race, once for each pair of source lines. Printed when the launch ends.
 void report_race(const std::string &what, const RaceAccess &first, const RaceAccess &second);
-// Prints what was found and returns how many pairs there were.
+// Prints what was found, keeps the first hundred pairs for take_race_lines and returns how many there were.
 int print_races();
+int take_race_lines(simt_race *taken, int max);
 
 }  // namespace simt
 

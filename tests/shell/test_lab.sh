@@ -131,6 +131,11 @@ expect 2 "unknown command 'tets'; did you mean ./lab test" tets
 expect 2 "unknown command '01'; did you mean ./lab run 01" 01
 expect 2 "unknown command 'frobnicate'; there are" frobnicate
 expect 2 "unknown command 'strater'; did you mean ./lab starter" strater
+expect 2 "unknown command 'repport'; did you mean ./lab report" repport
+expect 2 '--output is an option of ./lab report: where its page goes' run 01 --output page.html
+expect 2 '--output needs the name of a file' report 01 --output=
+expect 2 '--output is the page of one lab, and these are more: lab07_fa3_hopper lab07_fp8' report 07 --output page.html
+expect 2 'counts on the cpu backend first; leave out --backend gpu' report 01 --backend gpu
 expect 2 'this folder is a starter itself' starter "$top/new"
 expect 2 "there is no lab '99'; there are: lab01_naive( lab[0-9a-z_]+)*$" run 99
 mkdir "$house/lab98_new"

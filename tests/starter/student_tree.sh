@@ -25,7 +25,7 @@ try 0 "^$dir/all: the starter of lab01_naive " - "$folder/lab" starter all
 for name in grade .ci .git tests/wrong tests/starter tests/calibration tests/shell tests/io/wrong.io bench/results; do
     [ ! -e "all/$name" ] || fail "$name was handed out"
 done
-for name in lab README.md LICENSE CMakePresets.json .clang-format common/lab.h cmake/backend.cmake docs/lecture-map.md bench/timeline.py; do
+for name in lab figures/memory.svg report/make.sh README.md LICENSE CMakePresets.json .clang-format common/lab.h cmake/backend.cmake docs/lecture-map.md bench/timeline.py; do
     cmp "$folder/$name" "all/$name" >/dev/null || [ $name = README.md ] || fail "$name is not that of the repository"
     [ -s "all/$name" ] || fail "$name is missing"
 done

@@ -75,6 +75,20 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 
+// How a kernel is launched besides; of all attributes these two ids are known, and their values as well.
+typedef enum cudaLaunchAttributeID {
+    cudaLaunchAttributeIgnore = 0,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6
+} cudaLaunchAttributeID;
+typedef union cudaLaunchAttributeValue {
+    char pad[64];
+    int programmaticStreamSerializationAllowed;
+} cudaLaunchAttributeValue;
+typedef struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    cudaLaunchAttributeValue val;
+} cudaLaunchAttribute;
+
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 
 enum cudaStreamCaptureMode {
@@ -186,6 +200,12 @@ void simt_set_schedule(uint64_t seed);
 // simt_take_races returns how many pairs of source lines raced since the last call.
 void simt_set_sanitizing(int on);
 int simt_take_races(void);
+// What raced: two accesses in the source, as "FILE:LINE", and how. simt_take_race_lines fills up to max of
+// them, of those that simt_take_races counts the first hundred, returns how many, and forgets all of them.
+struct simt_race {
+    char what[128], first[64], second[64];
+};
+int simt_take_race_lines(struct simt_race *races, int max);
 // Whether the following launches also count requests, sectors and wavefronts, line by line (slower).
 void simt_set_profiling(int on);
 // Whether the following launches have a clock for kernels that trace themselves (ptx/time.h, sm_clock).
