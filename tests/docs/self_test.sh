@@ -1,7 +1,8 @@
 #!/bin/sh
-# languages_test.sh - languages.sh passes a page and its translation, and finds each way in which a broken copy differs.
+# self_test.sh - languages.sh passes a page and its translation, and finds each way in which a broken copy differs; likewise
+# links.sh and commands.sh.
 #
-#     languages_test.sh FOLDER EXPECT.SH        FOLDER: of the repository
+#     self_test.sh FOLDER EXPECT.SH        FOLDER: of the repository
 # shellcheck disable=SC2016 # what sed and the stand-in for a lab get
 set -u
 folder=$1 expect=$2
@@ -47,6 +48,17 @@ try 1 'has no page in Chinese' - "$here/languages.sh" "$dir"
 : >"$chinese"
 try 1 'has no page in Chinese' - "$here/languages.sh" "$dir"
 try 1 'no page was compared' - "$here/languages.sh" "$dir/docs"
+
+# links.sh: a page that is not there, a picture that is not there; code and other sites are no links.
+fresh
+try 1 'lab05_causal/README.md links to ../docs/lecture-map.md, which is not there' - "$here/links.sh" "$dir"
+printf '%s\n' '[a](#b) [c](https://example.org) `[d](e)` [f](docs/glossary.md#g)' >"$dir/page.md"
+rm -rf "${dir:?}/$lab"
+try 0 '^1 links' - "$here/links.sh" "$dir"
+printf '%s\n' '![h](figures/h.svg)' >>"$dir/page.md"
+try 1 'page.md links to figures/h.svg' - "$here/links.sh" "$dir"
+rm "$dir/page.md"
+try 1 'there is no link' - "$here/links.sh" "$dir"
 
 # commands.sh: a command that prints something else, fails, or of which nothing is said; one that a large machine does not refuse.
 page=$dir/page.md
