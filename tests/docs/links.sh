@@ -4,11 +4,10 @@
 #     links.sh FOLDER        FOLDER: of the repository, or a copy of its pages
 set -u
 folder=$1
-bad=0 links=0
-for page in "$folder"/*.md "$folder"/*/*.md "$folder"/bench/results/*.md "$folder"/tests/*/*.md; do
-    [ -e "$page" ] || continue
-    # Targets hold no spaces; code may look like a link and is none.
-    for target in $(awk '
+
+# targets PAGE: what its links lead to; none holds a space. Code may look like a link and is none.
+targets() {
+    awk '
         /^ *```/ { fenced = !fenced; next }
         fenced || /^    / { next }
         {
@@ -17,7 +16,13 @@ for page in "$folder"/*.md "$folder"/*/*.md "$folder"/bench/results/*.md "$folde
                 print substr($0, RSTART + 2, RLENGTH - 3)
                 $0 = substr($0, RSTART + RLENGTH)
             }
-        }' "$page"); do
+        }' "$1"
+}
+
+bad=0 links=0
+for page in "$folder"/*.md "$folder"/*/*.md "$folder"/bench/results/*.md "$folder"/tests/*/*.md; do
+    [ -e "$page" ] || continue
+    for target in $(targets "$page"); do
         case $target in
             http*:* | '#'*) continue ;;
         esac
