@@ -770,6 +770,7 @@ __global__ void __launch_bounds__(THREADS, 1) decode(struct attention a, struct 
     float *sums_smem = (float *)(shared_smem + (AHEAD ? how.stages * 2 * HALF_STAGE<D> : 0));
     bool is_loaded = false;
     int stage = 0;
+    if (a.sequences > 0) griddepcontrol_wait();  // the lengths and the plan are there
     for (int n = 0;; n++) {
         struct work *w = works + n % WORKS, *next = works + (n + 1) % WORKS;
         if (n == 0 || !AHEAD) {
@@ -780,12 +781,13 @@ __global__ void __launch_bounds__(THREADS, 1) decode(struct attention a, struct 
             }
             __syncthreads();  // what K and V are loaded by is written
         }
+        if (n == 0) griddepcontrol_wait();  // K, V and Q are there, and nobody still needs the parts before
         if (w->rows == 0) return;
         if (!is_loaded) {
             stage = 0;
             fill_ring<T, D, WIDE>(&a, w, how.stages, ring);
         }
-        if (STEP == SPLIT) griddepcontrol_launch_dependents();
+        griddepcontrol_launch_dependents();
         if (threadIdx.x == 0) {
             set_rows<T>(&a, w);
             if (AHEAD) next_part<T, R>(&a, &how, w, next);
@@ -824,10 +826,11 @@ __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, s
     if (me == 0) find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x, 0, &w);
     if (threadIdx.x == 0 && w.rows > 0) set_rows<T>(&a, &w);
     __syncthreads();  // *w is written before anybody reads it
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();  // all parts are there; who has nothing to merge waits, too: see ptx/grid.h
     if (r >= w.rows || w.parts == 1) return;
     float m = LOWEST, l = 0.0f;
     struct columns<D> sums = {};
-    griddepcontrol_wait();  // all parts are there
     merge_parts<D, R, MERGE_WARPS>(&how, &w, r, me, &m, &l, &sums);
     store_columns<D>(sums_smem[me], &sums);
     __syncthreads();  // the sums of all warps are there
@@ -984,20 +987,20 @@ static void plan_balanced(struct attention a) {
 
 // Programmatic dependent launch (CUDA C++ Programming Guide): blocks come to multiprocessors as soon as all
 // of the kernel before have begun and said so, and griddepcontrol_wait waits for what it has written.
-template <class T, int D, bool WIDE>
-static void launch_merge(const struct attention &a, const struct division &how) {
+template <class... Parameters>
+static void launch_early(void (*kernel)(struct attention, Parameters...), dim3 grid, int threads, int shared,
+                         const struct attention &a, Parameters... more) {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    int64_t rows = a.sequences > 0 ? ROWS<WIDE> : min((int64_t)ROWS<WIDE>, (int64_t)a.seqlen_q * how.group);
-    config.gridDim = dim3(lab_blocks(most_items<SPLIT>(&a), 1), (unsigned)rows);
-    config.blockDim = MERGE_WARPS * WARP;
+    config.gridDim = grid;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared;
     config.stream = stream_of(&a);
     config.attrs = &early;
     config.numAttrs = attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 9 ? 1 : 0;
-    auto *kernel = merge<T, D, WIDE>;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a, how));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a, more...));
 }
 
 template <class T, int D, bool WIDE, int STEP> static void launch(struct attention a) {
@@ -1015,9 +1018,11 @@ template <class T, int D, bool WIDE, int STEP> static void launch(struct attenti
     float factor = lab16_factor(&a);
     if (STEP == BALANCED && !a.planned) plan_balanced(a);
     dim3 grid(lab_blocks(s.blocks / s.splits, 1), s.splits);
-    decode<T, D, WIDE, STEP><<<grid, THREADS, how.stages * STAGE + SUMS, stream_of(&a)>>>(a, how, factor);
-    CUDA_CHECK(cudaGetLastError());
-    if (STEP == SPLIT && s.splits > 1) launch_merge<T, D, WIDE>(a, how);
+    launch_early(decode<T, D, WIDE, STEP>, grid, THREADS, how.stages * STAGE + SUMS, a, how, factor);
+    if (STEP != SPLIT || s.splits == 1) return;
+    int64_t rows = a.sequences > 0 ? ROWS<WIDE> : min((int64_t)ROWS<WIDE>, (int64_t)a.seqlen_q * how.group);
+    dim3 of_rows(lab_blocks(most_items<STEP>(&a), 1), (unsigned)rows);
+    launch_early(merge<T, D, WIDE>, of_rows, MERGE_WARPS * WARP, 0, a, how);
 }
 template <class T, int D, int STEP> static void launch_step(struct attention a) {
     if (is_wide<STEP>(&a))

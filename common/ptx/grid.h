@@ -3,8 +3,10 @@
 // A kernel launched with cudaLaunchAttributeProgrammaticStreamSerialization may begin as soon as every block
 // of the kernel before it in the stream has called griddepcontrol_launch_dependents or ended: what it does
 // first, then runs beside the other's end. What that kernel writes it may touch only after
-// griddepcontrol_wait, which waits until all of its blocks have ended. Without the attribute, and before
-// sm_90, launches follow each other as ever and both functions do nothing.
+// griddepcontrol_wait, which waits until all of its blocks have ended. A kernel in which nobody waits can end
+// before the one before it has, and the next one, which waits for this one alone, would meet that still at
+// work. Without the attribute, and before sm_90, launches follow each other as ever and both functions do
+// nothing.
 #ifndef PTX_GRID_H
 #define PTX_GRID_H
 

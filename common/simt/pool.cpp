@@ -379,6 +379,7 @@ cudaError_t simt::add_attributes(const cudaLaunchAttribute *attributes, unsigned
 
 void simt::griddepcontrol_wait() {
     current_worker->grid_waited = current_worker->current->grid_waited = true;
+    if (current_worker->sanitizing) global_race_waited();
 }
 
 extern "C" {

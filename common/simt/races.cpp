@@ -338,8 +338,16 @@ constexpr uint32_t all_blocks = 0x3fffffffu;
 constexpr unsigned mask_shift = 30;
 static uint32_t block_in(uint32_t who) { return who & all_blocks; }
 constexpr unsigned long long several_blocks = ~0ull;
-GlobalCell *global_cells = nullptr, *cells_before = nullptr;  // before: of the launch that may still run
-size_t global_cells_bytes = 0, cells_before_bytes = 0;
+struct GlobalCells {
+    GlobalCell *cells = nullptr;
+    size_t bytes = 0;
+    const GlobalCell *find(size_t i) const {
+        return (i + 1) * sizeof(GlobalCell) <= bytes ? cells + i : nullptr;
+    }
+};
+GlobalCells global_cells;
+std::vector<GlobalCells> cells_before;  // of launches that may still run beside this one
+std::atomic<bool> somebody_waited;      // for these
 
 using BlockSet = std::set<unsigned long long>;
 std::mutex published_mutex;
@@ -362,12 +370,16 @@ bool block_has_seen(unsigned long long block, unsigned long long other) {
 
 void global_races_begin_launch(bool dependent) {
     size_t bytes = arena_used() / 2 * sizeof(GlobalCell);
-    if (cells_before) munmap(static_cast<void *>(cells_before), cells_before_bytes);
-    cells_before = dependent ? global_cells : nullptr;
-    cells_before_bytes = dependent ? global_cells_bytes : 0;
-    if (global_cells && !dependent) munmap(static_cast<void *>(global_cells), global_cells_bytes);
-    global_cells_bytes = std::max<size_t>(bytes, sizeof(GlobalCell));
-    global_cells = reinterpret_cast<GlobalCell *>(map_zeros<char>(global_cells_bytes));
+    if (global_cells.cells) cells_before.push_back(global_cells);
+    // A launch that waited has ended after those before it, but who waits for it knows of no others.
+    size_t kept = !dependent ? 0 : somebody_waited ? 1 : cells_before.size();
+    while (cells_before.size() > kept) {
+        munmap(static_cast<void *>(cells_before.front().cells), cells_before.front().bytes);
+        cells_before.erase(cells_before.begin());
+    }
+    somebody_waited = !dependent;
+    global_cells.bytes = std::max<size_t>(bytes, sizeof(GlobalCell));
+    global_cells.cells = reinterpret_cast<GlobalCell *>(map_zeros<char>(global_cells.bytes));
     published.clear();
     atomics_of_block.clear();
 }
@@ -389,13 +401,14 @@ static void report_global(Worker &worker, const char *kind, size_t offset, uintp
         mine, other);
 }
 
-// What a thread that has not called griddepcontrol_wait may not touch: what the launch before has written,
-// and if it writes, what that has read.
-static void check_launch_before(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
+// What a thread may not touch that has not waited for a launch before: what that has written, and if it
+// writes, what that has read.
+static void check_launch_before(Worker &worker, const GlobalCells &before, uintptr_t pc, size_t offset,
+                                size_t bytes, bool write) {
     constexpr auto relaxed = std::memory_order_relaxed;
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
-        if ((i + 1) * sizeof(GlobalCell) > cells_before_bytes) return;
-        const GlobalCell &cell = cells_before[i];
+        if (!before.find(i)) return;
+        const GlobalCell &cell = *before.find(i);
         uint32_t mask = touched(i, offset, bytes) << mask_shift;
         uint32_t writer = cell.writer.load(relaxed), reader = cell.reader.load(relaxed);
         bool was_write = writer & mask;
@@ -410,7 +423,7 @@ static void check_launch_before(Worker &worker, uintptr_t pc, size_t offset, siz
         uint32_t block = block_in(was_write ? writer : reader);
         other.block = block == all_blocks ? several_blocks : block - 1;
         other.write = was_write;
-        report_race(format("%s, in %s, of the kernel before, which griddepcontrol_wait has not waited for",
+        report_race(format("%s, in %s, of a kernel before, which griddepcontrol_wait has not waited for",
                            !was_write ? "write after read"
                            : write    ? "write after write"
                                       : "read after write",
@@ -420,12 +433,14 @@ static void check_launch_before(Worker &worker, uintptr_t pc, size_t offset, siz
 }
 
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
-    if (cells_before && !worker.current->grid_waited) check_launch_before(worker, pc, offset, bytes, write);
+    // griddepcontrol_wait waits for the last of them.
+    for (size_t n = 0; n + (worker.current->grid_waited ? 1 : 0) < cells_before.size(); n++)
+        check_launch_before(worker, cells_before[n], pc, offset, bytes, write);
     constexpr auto relaxed = std::memory_order_relaxed;
     uint32_t me = uint32_t(worker.block + 1) & all_blocks, code = code_of(pc);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
-        if ((i + 1) * sizeof(GlobalCell) > global_cells_bytes) return;
-        GlobalCell &cell = global_cells[i];
+        if (!global_cells.find(i)) return;
+        GlobalCell &cell = global_cells.cells[i];
         uint32_t mask = touched(i, offset, bytes) << mask_shift;
         uint32_t writer = cell.writer.load(relaxed), reader = cell.reader.load(relaxed);
         uint32_t writing = block_in(writer), reading = block_in(reader);
@@ -454,6 +469,8 @@ void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t byte
         cell.writer.store(me | mask | (writing == me ? writer & ~all_blocks : 0), relaxed);
     }
 }
+
+void global_race_waited() { somebody_waited = true; }
 
 void global_race_atomic(Worker &worker, size_t offset) {
     std::lock_guard<std::mutex> lock(published_mutex);

@@ -119,6 +119,7 @@ class SharedRaces {
 // In a dependent launch (ptx/grid.h) also with the launch before, until a thread calls griddepcontrol_wait.
 void global_races_begin_launch(bool dependent);
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write);
+void global_race_waited();  // griddepcontrol_wait, by any thread
 // An atomic with a __threadfence before it publishes what the block has done, and takes over what others
 // published there.
 void global_race_atomic(Worker &worker, size_t offset);

@@ -230,6 +230,11 @@ static void check_planted(float *data, float *out) {
     fill<<<3, 64>>>(data);
     launch_early(1, fill_again, data);
     check_race("write after write", fill_write, again_write, "of DATA");
+    begin_capture();
+    fill<<<3, 64>>>(data);
+    launch_early(1, use<by_nobody>, out, out + 512);  // may end before fill does
+    launch_early(1, use<by_all>, data, out);
+    check_race("read after write", fill_write, use_read, "griddepcontrol_wait");
 }
 
 static void check_right(float *data, unsigned *counter, float *out) {
@@ -248,6 +253,7 @@ static void check_right(float *data, unsigned *counter, float *out) {
     launch_early(1, use<by_one>, data, out);
     launch_early(0, use<by_nobody>, data, out);
     launch_early(1, use<by_nobody>, data, data + 512);
+    launch_early(0, use<by_nobody>, data + 512, out);  // waits for all, as ever
     check_silent();
 }
 
