@@ -11,6 +11,7 @@
 #include "ptx/base.h"     // shared_address
 #include "ptx/copy.h"     // cp.async, TMA and bulk copies
 #include "ptx/flag.h"     // numbers in global memory that blocks wait for
+#include "ptx/grid.h"     // launches that begin before the one before has ended
 #include "ptx/math.h"     // exp2, conversions two and four at a time
 #include "ptx/matrix.h"   // ldmatrix, stmatrix, mma.sync
 #include "ptx/time.h"     // clocks, the number of the multiprocessor

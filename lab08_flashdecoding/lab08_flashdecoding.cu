@@ -42,6 +42,7 @@ template <int D> constexpr int HALF_STAGE = TILE *D * 2;                // bytes
 template <int D> constexpr int MOST_STAGES = 384 / D;                   // together 192 KB
 template <int D> constexpr int SUMS_STRIDE = D + 8;                     // of rows of fp32: no bank conflicts
 constexpr int MOST_SPLITS = 128;
+constexpr int MERGE_WARPS = 8;        // of a block of `merge`
 constexpr int MOST_ROUNDS = 1 << 16;  // of blocks that count themselves: see done_counters
 constexpr int PLAN_THREADS = 256;
 constexpr float LOG2E = 1.44269504f;
@@ -77,15 +78,21 @@ struct division {
     int64_t *units_before;  // the plan, where sequences are packed: see make_plan [sequences + 1]
     int *first_sequence;    // [blocks]
     unsigned *done;         // parts that are done, of each item; 0 between launches
+    int group;              // query heads of an item
 };
 
 // An item is what K and V are read for once: a sequence, a head of K and V, and a tile of rows. Row n of a
 // head of K and V is token n / group, query head n % group of its group: tokens outside, so that the rows of
 // a tile see nearly the same keys. `unsplit` has a query head where the others have a group.
-template <int STEP> __host__ __device__ static int group_of(const struct attention *a) {
+template <int STEP> static int group_of(const struct attention *a) {
     return STEP == UNSPLIT ? 1 : a->heads / a->kv_heads;
 }
 __host__ __device__ static int64_t ceil_divide(int64_t x, int64_t y) { return (x + y - 1) / y; }
+// x / y for x >= 0 and y > 0; a GPU divides 32 bits without a sign in a third of the time, and until a block
+// has divided it loads nothing.
+static __device__ int64_t quotient(int64_t x, int64_t y) {
+    return ((uint64_t)x | (uint64_t)y) <= UINT32_MAX ? (unsigned)x / (unsigned)y : x / y;
+}
 // Tiles of keys, at least one: also a query without keys has an O.
 __host__ __device__ static int key_tiles(int seqlen_k) {
     return (int)max(ceil_divide(seqlen_k, TILE), (int64_t)1);
@@ -98,8 +105,14 @@ static __device__ struct sequence sequence_by_now(const struct attention *a, int
     return s;
 }
 
+// An item's sequence, head and tile of rows.
+struct place {
+    int sequence, head, tile;
+};
+
 // What a block works on: one item, or a part of it.
 struct work {
+    struct place at;
     const void *q, *k, *v;  // of the sequence and the first query head of the group, or the head of K and V
     void *o;
     float *lse;
@@ -112,8 +125,7 @@ struct work {
     int parts, part;                      // how many there are of the item, and which this is
     int64_t first_slot, slot, slot_step;  // where part 0 is kept; part p > 0 is in slot + p * slot_step
     int64_t round;                        // which counter counts the parts
-    int64_t unit;                         // `balanced`: the first one behind this part, and its sequence
-    int sequence;
+    int64_t unit;                         // `balanced`: the first one behind this part
 };
 
 // Token and query head (of the group) of row r of the tile.
@@ -121,8 +133,8 @@ struct row_place {
     int token, head;
 };
 static __device__ struct row_place row_at(const struct work *w, int r) {
-    int n = w->head + r;
-    struct row_place at = {w->token + n / w->group, n % w->group};
+    unsigned n = (unsigned)(w->head + r), group = (unsigned)w->group, token = n / group;
+    struct row_place at = {w->token + (int)token, (int)(n - token * group)};
     return at;
 }
 // Keys that a token sees, all from key 0 on. (token < seqlen_q: no overflow.)
@@ -133,35 +145,32 @@ static __device__ int64_t slot_of(const struct work *w, int part) {
     return part == 0 ? w->first_slot : w->slot + part * w->slot_step;
 }
 
-// An item's sequence, head and tile of rows.
-struct place {
-    int sequence, head, tile;
-};
-
 template <int STEP> __host__ __device__ static int heads_of(const struct attention *a) {
     return STEP == UNSPLIT ? a->heads : a->kv_heads;
 }
-template <int STEP, int R>
-__host__ __device__ static int row_tiles(const struct attention *a, int64_t seqlen_q) {
-    return (int)ceil_divide(seqlen_q * group_of<STEP>(a), R);
+template <int R> static __device__ int row_tiles(int64_t seqlen_q, int group) {
+    return (int)((seqlen_q * group + R - 1) / R);
 }
 
 // Item number `item` of [sequences][tiles of rows][heads].
-template <int STEP, int R> static __device__ struct place in_order(const struct attention *a, int item) {
-    int heads = heads_of<STEP>(a), tiles = row_tiles<STEP, R>(a, a->seqlen_q);
-    struct place at = {item / heads / tiles, item % heads, item / heads % tiles};
+template <int STEP, int R>
+static __device__ struct place in_order(const struct attention *a, const struct division *how, int item) {
+    unsigned heads = heads_of<STEP>(a), tiles = row_tiles<R>(a->seqlen_q, how->group);
+    unsigned before = item / heads, sequence = before / tiles;
+    struct place at = {(int)sequence, (int)(item - before * heads), (int)(before - sequence * tiles)};
     return at;
 }
 
 // The same where each sequence has a number of tiles of its own; a warp looks for the sequence, 32 at a time.
 // The launch, which does not know the lengths, has blocks to spare: sequence -1.
 template <int STEP, int R>
-static __device__ struct place in_packed_order(const struct attention *a, int item) {
+static __device__ struct place in_packed_order(const struct attention *a, const struct division *how,
+                                               int item) {
     int heads = heads_of<STEP>(a), before = 0;  // items of the sequences before `first`
     for (int first = 0; first < a->sequences; first += WARP) {
-        int s = first + lane();
-        int items =
-            s < a->sequences ? row_tiles<STEP, R>(a, a->cu_seqlens_q[s + 1] - a->cu_seqlens_q[s]) * heads : 0;
+        int s = first + lane(), items = 0;
+        if (s < a->sequences)
+            items = row_tiles<R>(a->cu_seqlens_q[s + 1] - a->cu_seqlens_q[s], how->group) * heads;
         int sum = items;  // of this lane's sequence and those before it
         for (int offset = 1; offset < WARP; offset *= 2) {
             int other = __shfl_up_sync(ALL_LANES, sum, offset);
@@ -180,26 +189,33 @@ static __device__ struct place in_packed_order(const struct attention *a, int it
     return nowhere;
 }
 
-// Everything in *w that is of the item, not of the part.
+// What *w has of the item at `at`: what K and V are loaded by ...
 template <class T, int STEP, int R>
-static __device__ void set_item(const struct attention *a, struct place at, struct work *w) {
+static __device__ void set_keys(const struct attention *a, const struct division *how, struct place at,
+                                struct work *w) {
     struct sequence s = sequence_by_now(a, at.sequence);
     int batch = a->sequences > 0 ? 0 : at.sequence;
-    w->group = group_of<STEP>(a);
-    int first_head = at.head * w->group, kv_head = kv_head_of(a, first_head);
-    w->q = row<T>(a->q, batch, first_head, s.first_query);
+    int kv_head = STEP == UNSPLIT ? kv_head_of(a, at.head) : at.head;
+    w->at = at;
     w->k = row<T>(a->k, batch, kv_head, s.first_key);
     w->v = row<T>(a->v, batch, kv_head, s.first_key);
-    w->o = row<T>(a->o, batch, first_head, s.first_query);
-    w->lse = a->lse + ((int64_t)batch * a->heads + first_head) * a->seqlen_q + s.first_query;
     w->seqlen_q = s.seqlen_q;
     w->seqlen_k = s.seqlen_k;
+    w->group = how->group;
     int64_t first_row = (int64_t)at.tile * R;
     w->rows = (int)min((int64_t)R, (int64_t)s.seqlen_q * w->group - first_row);
-    w->token = (int)(first_row / w->group);
-    w->head = (int)(first_row % w->group);
+    w->token = (int)quotient(first_row, w->group);
+    w->head = (int)(first_row - (int64_t)w->token * w->group);
     w->open_keys = sees(a, w, w->token);
-    w->keys = sees(a, w, row_at(w, w->rows - 1).token);
+    w->keys = a->causal ? sees(a, w, row_at(w, w->rows - 1).token) : w->open_keys;
+}
+// ... and the rest, for which there is time while they come.
+template <class T> static __device__ void set_rows(const struct attention *a, struct work *w) {
+    int first_query = sequence_at(a, w->at.sequence).first_query;
+    int batch = a->sequences > 0 ? 0 : w->at.sequence, first_head = w->at.head * w->group;
+    w->q = row<T>(a->q, batch, first_head, first_query);
+    w->o = row<T>(a->o, batch, first_head, first_query);
+    w->lse = a->lse + ((int64_t)batch * a->heads + first_head) * a->seqlen_q + first_query;
 }
 
 // Part number `part` of item number `item`, of equal parts: those of one item differ by a tile at most.
@@ -207,20 +223,21 @@ static __device__ void set_item(const struct attention *a, struct place at, stru
 template <class T, int STEP, int R>
 static __device__ void find_part(const struct attention *a, const struct division *how, int item, int part,
                                  struct work *w) {
-    struct place at = a->sequences > 0 ? in_packed_order<STEP, R>(a, item) : in_order<STEP, R>(a, item);
+    struct place at =
+        a->sequences > 0 ? in_packed_order<STEP, R>(a, how, item) : in_order<STEP, R>(a, how, item);
     if (lane() > 0) return;
     if (at.sequence < 0) {
         w->rows = 0;
         return;
     }
-    set_item<T, STEP, R>(a, at, w);
+    set_keys<T, STEP, R>(a, how, at, w);
     int tiles = key_tiles(w->seqlen_k);
     w->parts = min(how->splits, tiles);
     w->part = part;
     if (part >= w->parts) w->rows = 0;
     // BEGIN SOLUTION parts: which tiles of keys this part has, of w->parts equal ones.
-    w->tile = (int)((int64_t)tiles * part / w->parts);
-    w->end_tile = (int)((int64_t)tiles * (part + 1) / w->parts);
+    w->tile = (int)((unsigned)tiles * part / w->parts);  // (tiles <= 2^24, parts <= 2^7: no overflow)
+    w->end_tile = (int)((unsigned)tiles * (part + 1) / w->parts);
     // STUB w->tile = 0;
     // STUB w->end_tile = tiles;
     // END SOLUTION
@@ -231,17 +248,15 @@ static __device__ void find_part(const struct attention *a, const struct divisio
 
 // ---- the plan of `balanced` ----
 // A unit is a tile of keys of an item. All units, [sequences][tiles of rows][heads][tiles of keys], are cut
-// into how->blocks equal pieces, whatever lies on their borders: a block may have the end of one item, some
-// that it has alone, and the beginning of another.
+// into pieces of `each` units, as many as how->blocks or a few less, whatever lies on their borders: a block
+// may have the end of one item, some that it has alone, and the beginning of another.
 
-template <int STEP, int R> static __device__ int64_t units_of(const struct attention *a, struct sequence s) {
-    return (int64_t)row_tiles<STEP, R>(a, s.seqlen_q) * heads_of<STEP>(a) * key_tiles(s.seqlen_k);
+template <int R>
+static __device__ int64_t units_of(const struct attention *a, const struct division *how, struct sequence s) {
+    return (int64_t)row_tiles<R>(s.seqlen_q, how->group) * a->kv_heads * key_tiles(s.seqlen_k);
 }
-// No block without a unit: there would be a part that nobody makes.
-static __device__ int blocks_with_work(int64_t units, int blocks) { return (int)min(units, (int64_t)blocks); }
-static __device__ int64_t first_unit(int64_t units, int blocks, int block) { return units * block / blocks; }
-static __device__ int block_of(int64_t units, int blocks, int64_t unit) {
-    return (int)(((unit + 1) * blocks - 1) / units);
+static __device__ int64_t units_of_block(const struct division *how, int64_t units) {
+    return max(quotient(units + how->blocks - 1, how->blocks), (int64_t)1);
 }
 
 // For packed sequences: how many units lie before each, and with which sequence each block begins. It is made
@@ -254,7 +269,7 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
     int64_t before = 0;  // units of the sequences before `first`
     for (int first = 0; first < a.sequences; first += PLAN_THREADS) {
         int s = first + (int)threadIdx.x;
-        int64_t units = s < a.sequences ? units_of<BALANCED, R>(&a, sequence_by_now(&a, s)) : 0;
+        int64_t units = s < a.sequences ? units_of<R>(&a, &how, sequence_by_now(&a, s)) : 0;
         int64_t sum = units;
         for (int offset = 1; offset < WARP; offset *= 2) {
             int64_t other = __shfl_up_sync(ALL_LANES, sum, offset);
@@ -273,9 +288,9 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
     }
     if (threadIdx.x == 0) how.units_before[a.sequences] = before;
     __syncthreads();  // everybody sees all of units_before
-    int blocks = blocks_with_work(before, how.blocks);
-    for (int block = (int)threadIdx.x; block < blocks; block += PLAN_THREADS) {
-        int64_t unit = first_unit(before, blocks, block);
+    int64_t each = units_of_block(&how, before);
+    for (int block = (int)threadIdx.x; block * each < before; block += PLAN_THREADS) {
+        int64_t unit = block * each;
         int low = 0, high = a.sequences;  // the last sequence that does not begin after it
         while (high - low > 1) {
             int middle = low + (high - low) / 2;
@@ -288,41 +303,38 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
     }
 }
 
-// The block's next part, from the first one on (is_first). One thread.
+// The block's part after *before, which may be *w itself, or its first one (a null pointer). One thread.
 template <class T, int R>
-static __device__ void next_part(const struct attention *a, const struct division *how, bool is_first,
-                                 struct work *w) {
-    int block = (int)blockIdx.x;
+static __device__ void next_part(const struct attention *a, const struct division *how,
+                                 const struct work *before, struct work *w) {
     bool packed = a->sequences > 0;
-    int64_t each = packed ? 0 : units_of<BALANCED, R>(a, sequence_by_now(a, 0));  // units of a sequence
-    int64_t units = packed ? how->units_before[a->sequences] : each * a->batch;
-    int blocks = blocks_with_work(units, how->blocks);
+    int64_t of_one = packed ? 0 : units_of<R>(a, how, sequence_by_now(a, 0));  // sequence
+    int64_t units = packed ? how->units_before[a->sequences] : of_one * a->batch;
+    int64_t each = units_of_block(how, units), block = blockIdx.x, end = min((block + 1) * each, units);
+    int64_t unit = before ? before->unit : block * each;
     w->rows = 0;
-    if (block >= blocks) return;
-    int64_t end = first_unit(units, blocks, block + 1);
-    if (is_first) w->unit = first_unit(units, blocks, block);
-    if (w->unit >= end) return;
-    if (is_first) w->sequence = packed ? how->first_sequence[block] : (int)(w->unit / each);
-    while (w->unit >= (packed ? how->units_before[w->sequence + 1] : each * (w->sequence + 1))) w->sequence++;
-    int64_t within = w->unit - (packed ? how->units_before[w->sequence] : each * w->sequence);
-    int tiles = key_tiles(sequence_by_now(a, w->sequence).seqlen_k);
-    int heads = heads_of<BALANCED>(a);
-    int64_t item = within / tiles;
-    struct place at = {w->sequence, (int)(item % heads), (int)(item / heads)};
-    set_item<T, BALANCED, R>(a, at, w);
-    w->tile = (int)(within % tiles);
-    w->end_tile = (int)min((int64_t)tiles, w->tile + end - w->unit);
+    if (unit >= end) return;
+    int sequence = before   ? before->at.sequence
+                   : packed ? how->first_sequence[block]
+                            : (int)quotient(unit, of_one);
+    while (unit >= (packed ? how->units_before[sequence + 1] : of_one * (sequence + 1))) sequence++;
+    int64_t within = unit - (packed ? how->units_before[sequence] : of_one * sequence);
+    int tiles = key_tiles(sequence_by_now(a, sequence).seqlen_k);
+    int64_t item = quotient(within, tiles), row_tile = quotient(item, a->kv_heads);
+    struct place at = {sequence, (int)(item - row_tile * a->kv_heads), (int)row_tile};
+    set_keys<T, BALANCED, R>(a, how, at, w);
+    w->tile = (int)(within - item * tiles);
+    w->end_tile = (int)min((int64_t)tiles, w->tile + end - unit);
     // The blocks of this item: all but the first begin in the midst of it. So a block has two slots: one for
     // an item that it ends or goes on with, one for an item that it begins.
-    int64_t item_unit = w->unit - w->tile;
-    int first_block = block_of(units, blocks, item_unit);
-    w->parts = block_of(units, blocks, item_unit + tiles - 1) - first_block + 1;
-    w->part = block - first_block;
-    w->first_slot = 2 * (int64_t)first_block + 1;
-    w->slot = 2 * (int64_t)first_block;
+    int64_t item_unit = unit - w->tile, first_block = quotient(item_unit, each);
+    w->parts = (int)(quotient(item_unit + tiles - 1, each) - first_block) + 1;
+    w->part = (int)(block - first_block);
+    w->first_slot = 2 * first_block + 1;
+    w->slot = 2 * first_block;
     w->slot_step = 2;
     w->round = first_block;
-    w->unit += w->end_tile - w->tile;
+    w->unit = unit + w->end_tile - w->tile;
 }
 
 // ---- the products and the exponentials, as in lab 05, of one strip ----
@@ -340,14 +352,21 @@ static __device__ void load_rows(const void *head, int64_t stride_row, int first
     constexpr int APART = LOADERS / (D / 8);  // rows between two of a thread
     int r = me / (D / 8);
     int chunk = me % (D / 8);
-    bool inside = chunk * 8 < head_dim;
-    const T *from = (const T *)head + (first + r) * stride_row + (inside ? chunk * 8 : 0);
+    int bytes = chunk * 8 < head_dim ? 16 : 0;
+    const T *from = (const T *)head + (bytes ? (first + r) * stride_row + chunk * 8 : 0);
+    int64_t step = bytes ? APART * stride_row : 0;
     uint32_t place = to + chunk_at<D>(r, chunk);
+    // (r + i) & 7 is r ^ (i & 7) where APART < 8, and r & 7 elsewhere.
+    if (end - first >= COUNT) {  // nearly always: an addition for each copy, and nobody asks where it ends
 #pragma unroll
-    for (int i = 0; i < COUNT; i += APART) {
-        bool there = inside && first + r + i < end;
-        // (r + i) & 7 is r ^ (i & 7) where APART < 8, and r & 7 elsewhere.
-        cp_async_16((place ^ i % 8 * 16) + i * D * 2, there ? from + i * stride_row : head, there ? 16 : 0);
+        for (int i = 0; i < COUNT; i += APART, from += step)
+            cp_async_16_once((place ^ i % 8 * 16) + i * D * 2, from, bytes);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < COUNT; i += APART, from += step) {
+            bool there = first + r + i < end;
+            cp_async_16_once((place ^ i % 8 * 16) + i * D * 2, there ? from : head, there ? bytes : 0);
+        }
     }
 }
 
@@ -392,13 +411,15 @@ static __device__ void multiply_p_v(const uint32_t (&p_reg)[4], uint32_t v_rows,
 }
 
 // m, in powers of two, follows a row's largest score only when that is RISE above it in some row of the warp.
+// is_half: the strip has at most eight rows, so that there is none with h = 1.
 template <int D, int K>
-static __device__ void raise_maximum(float factor, const float (*s_reg)[4], float *m_reg, float *l_reg,
-                                     float (*o_reg)[4]) {
-    float top_reg[2];  // of this lane's scores
+static __device__ void raise_maximum(float factor, bool is_half, const float (*s_reg)[4], float *m_reg,
+                                     float *l_reg, float (*o_reg)[4]) {
+    float top_reg[2] = {LOWEST, LOWEST};  // of this lane's scores
     bool rises = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+        if (h == 1 && is_half) break;
         float top = s_reg[0][2 * h];
 #pragma unroll
         for (int e = 1; e < K / 4; e++) top = fmaxf(top, s_reg[e / 2][2 * h + e % 2]);
@@ -417,22 +438,23 @@ static __device__ void raise_maximum(float factor, const float (*s_reg)[4], floa
     }
 }
 
-// P = 2^(factor * S - m) of 16 columns, packed as the left operand of P V, and their sum into l.
+// P = 2^(factor * S - m) of 16 columns, packed as the left operand of P V, and their sum into l. packed_reg
+// is 0 before: with is_half that stays so for rows that are not there.
 template <class T>
-static __device__ void exponentials(float factor, const float (*s_reg)[4], const float *m_reg, float *l_reg,
-                                    uint32_t (&packed_reg)[4]) {
-    float p_reg[2][4];
+static __device__ void exponentials(float factor, bool is_half, const float (*s_reg)[4], const float *m_reg,
+                                    float *l_reg, uint32_t (&packed_reg)[4]) {
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
+        if (h == 1 && is_half) break;
+        float p_reg[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            float *p = &p_reg[e / 2][2 * h + e % 2];
-            *p = ex2(s_reg[e / 2][2 * h + e % 2] * factor - m_reg[h]);
-            l_reg[h] += *p;
+            p_reg[e] = ex2(s_reg[e / 2][2 * h + e % 2] * factor - m_reg[h]);
+            l_reg[h] += p_reg[e];
         }
-#pragma unroll
-    for (int e = 0; e < 4; e++)  // rows g and g + 8 of columns 2t, 2t + 1, then of 2t + 8, 2t + 9
-        packed_reg[e] = pack2<T>(p_reg[e / 2][e % 2 * 2], p_reg[e / 2][e % 2 * 2 + 1]);
+        packed_reg[h] = pack2<T>(p_reg[0], p_reg[1]);      // columns 2t, 2t + 1
+        packed_reg[2 + h] = pack2<T>(p_reg[2], p_reg[3]);  // columns 2t + 8, 2t + 9
+    }
 }
 
 // ---- one part: O, m and l of its rows and keys ----
@@ -471,17 +493,33 @@ static __device__ void load_q(const struct attention *a, const struct work *w, i
     }
 }
 
-// Starts the copies of tile number i of the part, of K or V, if there is one.
+// Where the tiles of a part are.
+struct source {
+    const void *k, *v;
+    int keys, tile, end;
+};
+static __device__ struct source source_of(const struct work *w) {
+    struct source from = {w->k, w->v, w->keys, w->tile, min(w->end_tile, (w->keys + TILE - 1) / TILE)};
+    return from;
+}
+
+// (Field by field: a structure that is chosen as a whole, the compiler would keep in memory.)
+static __device__ struct source choose(bool second, const struct source *x, const struct source *y) {
+    struct source from = {second ? y->k : x->k, second ? y->v : x->v, second ? y->keys : x->keys,
+                          second ? y->tile : x->tile, second ? y->end : x->end};
+    return from;
+}
+
+// Starts the copies of tile number n of a part, if there is one, to a stage's K or V.
 template <class T, int D, bool WIDE>
-static __device__ void load_part(const struct attention *a, const struct work *w, bool is_v, int tile,
-                                 int end, uint32_t stage) {
+static __device__ void load_tile(const struct attention *a, const struct source *from, bool is_v, int n,
+                                 uint32_t stage) {
     int first = WIDE ? 0 : warp() * KEYS<WIDE>;  // of the tile's keys
-    if (tile < end) {
-        const struct tensor *t = is_v ? &a->v : &a->k;
+    uint32_t to = stage + (is_v ? HALF_STAGE<D> : 0) + first * D * 2;
+    if (n < from->end - from->tile)
         load_rows<T, D, WIDE ? THREADS : WARP, KEYS<WIDE>>(
-            is_v ? w->v : w->k, t->stride_row, tile * TILE + first, w->keys, a->head_dim,
-            WIDE ? (int)threadIdx.x : lane(), stage + (is_v ? HALF_STAGE<D> : 0) + first * D * 2);
-    }
+            is_v ? from->v : from->k, is_v ? a->v.stride_row : a->k.stride_row,
+            (from->tile + n) * TILE + first, from->keys, a->head_dim, WIDE ? (int)threadIdx.x : lane(), to);
     cp_async_commit();  // without a tile an empty group: the count stays right
 }
 
@@ -496,72 +534,119 @@ template <int K> static __device__ void mask(const int *until, int first_key, fl
 }
 
 // K and V come in groups of copies of their own, through a ring of stages: the place of a K is filled again
-// as soon as S is there, so that a whole ring is always on its way.
+// as soon as S is there, so that a whole ring is always on its way. This fills it first.
 template <class T, int D, bool WIDE>
-static __device__ void attend(const struct attention *a, const struct work *w, int stages, float factor,
-                              uint32_t ring, float *m_reg, float *l_reg, float (*o_reg)[4]) {
-    constexpr int K = KEYS<WIDE>;
-    int end = min(w->end_tile, (w->keys + TILE - 1) / TILE);
+static __device__ void fill_ring(const struct attention *a, const struct work *w, int stages, uint32_t ring) {
+    struct source from = source_of(w);
     for (int s = 0; s < stages; s++)
-        for (int v = 0; v < 2; v++)
-            load_part<T, D, WIDE>(a, w, v == 1, w->tile + s, end, ring + s * 2 * HALF_STAGE<D>);
+        for (int v = 0; v < 2; v++) load_tile<T, D, WIDE>(a, &from, v == 1, s, ring + s * 2 * HALF_STAGE<D>);
+}
+
+// The part's tiles are in the ring from *stage on. Behind its last one, with AHEAD, comes the next part,
+// unless that or this one is shorter than the ring: true if so.
+template <class T, int D, bool WIDE, bool AHEAD>
+static __device__ bool attend(const struct attention *a, const struct work *w, const struct work *next,
+                              int stages, float factor, uint32_t ring, int *stage, float *m_reg, float *l_reg,
+                              float (*o_reg)[4]) {
+    constexpr int K = KEYS<WIDE>;
+    // Not to be asked of shared memory again for each tile: a warp that waits has nobody to step in.
+    struct source mine = source_of(w), then = mine;
+    int open_keys = w->open_keys, rows = w->rows, tiles = mine.end - mine.tile;
+    bool goes_on = false;
+    if (AHEAD && next->rows > 0) {
+        then = source_of(next);
+        goes_on = min(tiles, then.end - then.tile) >= stages;
+    }
     int first_row = WIDE ? warp() * STRIP : 0;
     uint32_t q_reg[D / 16][4];
     load_q<T, D>(a, w, first_row, q_reg);
     int until[2];
     for (int h = 0; h < 2; h++) {
         int r = first_row + h * 8 + lane_row();
-        until[h] = r < w->rows ? sees(a, w, row_at(w, r).token) : w->keys;
+        until[h] = r < rows ? sees(a, w, row_at(w, r).token) : mine.keys;
     }
-    int stage = 0;
-    for (int tile = w->tile; tile < end; tile++) {
-        uint32_t k_rows = ring + stage * 2 * HALF_STAGE<D> + (WIDE ? 0 : warp() * K * D * 2);
-        int first_key = tile * TILE + (WIDE ? 0 : warp() * K);
-        bool is_some = first_key < w->keys && first_row < w->rows;  // else the warp only loads
+    bool is_half = rows - first_row <= STRIP / 2;  // no row has h = 1
+    for (int n = 0; n < tiles; n++) {
+        uint32_t k_tile = ring + *stage * 2 * HALF_STAGE<D>,
+                 k_rows = k_tile + (WIDE ? 0 : warp() * K * D * 2);
+        int first_key = (mine.tile + n) * TILE + (WIDE ? 0 : warp() * K);
+        bool is_some = first_key < mine.keys && first_row < rows;  // else the warp only loads
+        bool is_next = goes_on && n + stages >= tiles;
+        struct source from = choose(is_next, &mine, &then);
+        int to_load = n + stages - (is_next ? tiles : 0);
         float s_reg[K / 8][4] = {};
         wait_for_oldest<MOST_STAGES<D>>(stages);  // K is there
         meet<WIDE>();
         if (is_some) multiply_q_k<T, D, K>(q_reg, k_rows, s_reg);
         meet<WIDE>();  // nobody still reads K
-        load_part<T, D, WIDE>(a, w, false, tile + stages, end, ring + stage * 2 * HALF_STAGE<D>);
+        load_tile<T, D, WIDE>(a, &from, false, to_load, k_tile);
         if (is_some) {
-            if (first_key + K > w->open_keys) mask<K>(until, first_key, s_reg);
-            raise_maximum<D, K>(factor, s_reg, m_reg, l_reg, o_reg);
+            if (first_key + K > open_keys) mask<K>(until, first_key, s_reg);
+            raise_maximum<D, K>(factor, is_half, s_reg, m_reg, l_reg, o_reg);
         }
         wait_for_oldest<MOST_STAGES<D>>(stages);  // V is there
         meet<WIDE>();
         if (is_some)
 #pragma unroll
-            for (int n = 0; n < K / 16; n++) {
-                uint32_t p_reg[4];
-                exponentials<T>(factor, &s_reg[2 * n], m_reg, l_reg, p_reg);
-                multiply_p_v<T, D>(p_reg, k_rows + HALF_STAGE<D> + n * 16 * D * 2, o_reg);
+            for (int m = 0; m < K / 16; m++) {
+                uint32_t p_reg[4] = {};
+                exponentials<T>(factor, is_half, &s_reg[2 * m], m_reg, l_reg, p_reg);
+                multiply_p_v<T, D>(p_reg, k_rows + HALF_STAGE<D> + m * 16 * D * 2, o_reg);
             }
         meet<WIDE>();  // nobody still reads V
-        load_part<T, D, WIDE>(a, w, true, tile + stages, end, ring + stage * 2 * HALF_STAGE<D>);
-        stage = stage + 1 < stages ? stage + 1 : 0;
+        load_tile<T, D, WIDE>(a, &from, true, to_load, k_tile);
+        *stage = *stage + 1 < stages ? *stage + 1 : 0;
     }
-    cp_async_wait_all();
+    if (!goes_on) cp_async_wait_all();
+    return goes_on;
 }
 
 // ---- merging ----
-// A lane has the pairs of columns `lane` and, at D = 128, `lane` + 32 of a row.
-template <int D> constexpr int PAIRS = D / 64;
+// A lane has columns 4 * lane and on (at D = 64: 2 * lane) of a row.
+template <int D> struct columns { float x[D / WARP]; };
+template <int D> static __device__ struct columns<D> load_columns(const float *row) {
+    struct columns<D> c;
+    if constexpr (D == 128) {
+        float4 x = ((const float4 *)row)[lane()];
+        c.x[0] = x.x, c.x[1] = x.y, c.x[2] = x.z, c.x[3] = x.w;
+    } else {
+        float2 x = ((const float2 *)row)[lane()];
+        c.x[0] = x.x, c.x[1] = x.y;
+    }
+    return c;
+} template <int D> static __device__ void store_columns(float *row, const struct columns<D> *c) {
+    if constexpr (D == 128)
+        ((float4 *)row)[lane()] = make_float4(c->x[0], c->x[1], c->x[2], c->x[3]);
+    else
+        ((float2 *)row)[lane()] = make_float2(c->x[0], c->x[1]);
+}
+template <int D>
+static __device__ void add_columns(struct columns<D> *sums, float weight, const struct columns<D> *c) {
+#pragma unroll
+    for (int e = 0; e < D / WARP; e++) sums->x[e] += weight * c->x[e];
+}
 
 // A row of the result: O = sums / l, LSE = m + ln l; m in powers of two. By a warp.
 template <class T, int D>
 static __device__ void store_row(const struct attention *a, const struct work *w, int r, float m, float l,
-                                 const float2 *sums) {
+                                 const struct columns<D> *sums) {
     struct row_place at = row_at(w, r);
     T *o = (T *)w->o + at.token * a->o.stride_row + at.head * a->o.stride_head;
     float inverse = l == 0.0f ? 0.0f : 1.0f / l;
     m *= 1.0f / LOG2E;
     bool has_nan = false;
+    uint32_t packed[D / WARP / 2];
 #pragma unroll
-    for (int e = 0; e < PAIRS<D>; e++) {
-        float x = sums[e].x * inverse, y = sums[e].y * inverse;
+    for (int e = 0; e < D / WARP; e += 2) {
+        float x = sums->x[e] * inverse, y = sums->x[e + 1] * inverse;
         has_nan |= isnan(x + y);
-        if (2 * (lane() + e * WARP) < a->head_dim) ((uint32_t *)o)[lane() + e * WARP] = pack2<T>(x, y);
+        packed[e / 2] = pack2<T>(x, y);
+    }
+    if (lane() * (D / WARP) < a->head_dim) {
+        if constexpr (D == 128)
+            ((uint2 *)o)[lane()] = make_uint2(packed[0], packed[1]);
+        else
+            ((uint32_t *)o)[lane()] = packed[0];
     }
     if (lane() == 0) w->lse[(int64_t)at.head * a->seqlen_q + at.token] = l == 0.0f ? -INFINITY : m + logf(l);
     if (!a->causal) return;  // every query sees all keys
@@ -573,39 +658,48 @@ static __device__ void store_row(const struct attention *a, const struct work *w
                      a->scale, m, inverse);
 }
 
-// Merges the parts of row r, in their order, whoever made them: the same bits each time. By a warp.
-template <class T, int D, int R>
-static __device__ void merge_row(const struct attention *a, const struct division *how, const struct work *w,
-                                 int r) {
+// m of row r over its parts, and l. By a warp, whose lanes share the parts.
+template <int R>
+static __device__ void merge_statistics(const struct division *how, const struct work *w, int r, float *m,
+                                        float *l) {
+#pragma unroll 4
+    for (int p = lane(); p < w->parts; p += WARP) *m = fmaxf(*m, how->statistics[slot_of(w, p) * R + r].x);
+    for (int offset = 1; offset < WARP; offset *= 2) *m = fmaxf(*m, __shfl_xor_sync(ALL_LANES, *m, offset));
+#pragma unroll 4
+    for (int p = lane(); p < w->parts; p += WARP) {
+        float2 part = how->statistics[slot_of(w, p) * R + r];
+        *l += ex2(part.x - *m) * part.y;
+    }
+    for (int offset = 1; offset < WARP; offset *= 2) *l += __shfl_xor_sync(ALL_LANES, *l, offset);
+}
+
+// Merges the parts of row r, whoever made them: m and l of all, and the sums of O of parts `first`,
+// first + STEP and so on, each weighed by its own maximum. Always in the same order: the same bits each time.
+// By a warp.
+template <int D, int R, int STEP>
+static __device__ void merge_parts(const struct division *how, const struct work *w, int r, int first,
+                                   float *m, float *l, struct columns<D> *sums) {
     // BEGIN SOLUTION merge_parts: m, l and the sums of O over the parts, each weighed by its own maximum.
-    float m = LOWEST, l = 0.0f;
-    for (int p = lane(); p < w->parts; p += WARP) m = fmaxf(m, how->statistics[slot_of(w, p) * R + r].x);
-    for (int offset = 1; offset < WARP; offset *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, offset));
-    float2 sums[PAIRS<D>] = {};
-    for (int first = 0; first < w->parts; first += WARP) {
-        int p = first + lane();
-        float2 part = p < w->parts ? how->statistics[slot_of(w, p) * R + r] : make_float2(LOWEST, 0.0f);
-        float weight = ex2(part.x - m);  // of this lane's part
-        l += weight * part.y;
-        // The addresses of sums wait for nothing: many loads are on their way together.
-#pragma unroll 8
-        for (int n = 0; n < min(WARP, w->parts - first); n++) {
-            const float2 *from = (const float2 *)(how->sums + (slot_of(w, first + n) * R + r) * D);
-            float scale = __shfl_sync(ALL_LANES, weight, n);
+    // How large m is, loads do not wait to hear: AHEAD parts are on their way at a time.
+    constexpr int AHEAD = R > STRIP ? 4 : 16;
+    struct columns<D> ahead[AHEAD];
+    for (bool is_first = true; is_first || first < w->parts; is_first = false, first += AHEAD * STEP) {
 #pragma unroll
-            for (int e = 0; e < PAIRS<D>; e++) {
-                float2 x = from[lane() + e * WARP];
-                sums[e].x += scale * x.x;
-                sums[e].y += scale * x.y;
-            }
+        for (int n = 0; n < AHEAD; n++) {
+            int p = first + n * STEP;
+            if (p < w->parts) ahead[n] = load_columns<D>(how->sums + (slot_of(w, p) * R + r) * D);
+        }
+        if (is_first) merge_statistics<R>(how, w, r, m, l);
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++) {
+            int p = first + n * STEP;
+            if (p >= w->parts) break;
+            float weight = ex2(how->statistics[slot_of(w, p) * R + r].x - *m);  // of this part
+            add_columns<D>(sums, weight, &ahead[n]);
         }
     }
-    for (int offset = 1; offset < WARP; offset *= 2) l += __shfl_xor_sync(ALL_LANES, l, offset);
-    // STUB float m = LOWEST, l = 0.0f;
-    // STUB float2 sums[PAIRS<D>] = {};
-    // STUB (void)how;
+    // STUB (void)how, (void)w, (void)r, (void)first, (void)m, (void)l, (void)sums;
     // END SOLUTION
-    store_row<T, D>(a, w, r, m, l, sums);
 }
 
 // The end of a part: the warps' sums to shared memory, merged there if they are of the same rows, and from
@@ -619,6 +713,7 @@ static __device__ void finish(const struct attention *a, const struct division *
     __syncthreads();  // nobody still reads K and V, whose place it takes
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+        if ((WIDE ? me * STRIP : 0) + h * 8 >= w->rows) break;
         int r = h * 8 + lane_row();
         float l = quad_sum(l_reg[h]);
         if (lane_column() == 0) statistics_smem[me][r] = make_float2(m_reg[h], l);
@@ -632,7 +727,7 @@ static __device__ void finish(const struct attention *a, const struct division *
         // BEGIN SOLUTION merge_warps: the same for what the block's warps, SHARES of them, have of this row.
         int first = WIDE ? r / STRIP : 0;  // of the warps that have the row
         float m = LOWEST, l = 0.0f;
-        float2 sums[PAIRS<D>] = {};
+        struct columns<D> sums = {};
 #pragma unroll
         for (int n = first; n < first + SHARES; n++) m = fmaxf(m, statistics_smem[n][r % STRIP].x);
 #pragma unroll
@@ -640,71 +735,109 @@ static __device__ void finish(const struct attention *a, const struct division *
             float2 share = statistics_smem[n][r % STRIP];
             float weight = ex2(share.x - m);
             l += weight * share.y;
-            const float2 *from = (const float2 *)(sums_smem + (n * STRIP + r % STRIP) * SUMS_STRIDE<D>);
-#pragma unroll
-            for (int e = 0; e < PAIRS<D>; e++) {
-                float2 x = from[lane() + e * WARP];
-                sums[e].x += weight * x.x;
-                sums[e].y += weight * x.y;
-            }
+            struct columns<D> c = load_columns<D>(sums_smem + (n * STRIP + r % STRIP) * SUMS_STRIDE<D>);
+            add_columns<D>(&sums, weight, &c);
         }
         // STUB float m = LOWEST, l = 0.0f;
-        // STUB float2 sums[PAIRS<D>] = {};
+        // STUB struct columns<D> sums = {};
         // STUB (void)SHARES;
         // END SOLUTION
         if (w->parts == 1) {
-            store_row<T, D>(a, w, r, m, l, sums);
+            store_row<T, D>(a, w, r, m, l, &sums);
             continue;
         }
         int64_t at = slot_of(w, w->part) * R + r;
-#pragma unroll
-        for (int e = 0; e < PAIRS<D>; e++) ((float2 *)(how->sums + at * D))[lane() + e * WARP] = sums[e];
+        store_columns<D>(how->sums + at * D, &sums);
         if (lane() == 0) how->statistics[at] = make_float2(m, l);
     }
 }
 
 // ---- the kernels ----
 
+// `balanced` has the next part's first tiles on their way while it merges what it has of this one. (Not with
+// 64 rows: there the registers do not suffice.)
+template <bool WIDE, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED && !WIDE;
+
 template <class T, int D, bool WIDE, int STEP>
 __global__ void __launch_bounds__(THREADS, 1) decode(struct attention a, struct division how, float factor) {
+    constexpr bool AHEAD = LOADS_AHEAD<WIDE, STEP>;
+    constexpr int R = ROWS<WIDE>, WORKS = AHEAD ? 2 : 1;
     extern __shared__ __align__(128) char shared_smem[];  // the ring: stages of K [TILE][D], V [TILE][D]
     __shared__ float2 statistics_smem[WARPS][STRIP];
-    __shared__ struct work w;
+    __shared__ struct work works[WORKS];
     __shared__ bool is_last;  // of the blocks of an item
-    constexpr int R = ROWS<WIDE>;
-    for (bool is_first = true;; is_first = false) {
-        if (STEP == BALANCED) {
-            if (threadIdx.x == 0) next_part<T, R>(&a, &how, is_first, &w);
-        } else if (warp() == 0) {
-            find_part<T, STEP, R>(&a, &how, (int)blockIdx.x / how.splits, (int)blockIdx.x % how.splits, &w);
+    uint32_t ring = shared_address(shared_smem);
+    float *sums_smem = (float *)(shared_smem + (AHEAD ? how.stages * 2 * HALF_STAGE<D> : 0));
+    bool is_loaded = false;
+    int stage = 0;
+    for (int n = 0;; n++) {
+        struct work *w = works + n % WORKS, *next = works + (n + 1) % WORKS;
+        if (n == 0 || !AHEAD) {
+            if (STEP == BALANCED) {
+                if (threadIdx.x == 0) next_part<T, R>(&a, &how, n == 0 ? nullptr : w, w);
+            } else if (warp() == 0) {
+                find_part<T, STEP, R>(&a, &how, (int)blockIdx.x, (int)blockIdx.y, w);
+            }
+            __syncthreads();  // what K and V are loaded by is written
         }
-        __syncthreads();  // *w is written before anybody reads it
-        if (w.rows == 0) return;
+        if (w->rows == 0) return;
+        if (!is_loaded) {
+            stage = 0;
+            fill_ring<T, D, WIDE>(&a, w, how.stages, ring);
+        }
+        if (STEP == SPLIT) griddepcontrol_launch_dependents();
+        if (threadIdx.x == 0) {
+            set_rows<T>(&a, w);
+            if (AHEAD) next_part<T, R>(&a, &how, w, next);
+        }
+        __syncthreads();  // all of *w and *next is written
         float m_reg[2] = {LOWEST, LOWEST}, l_reg[2] = {}, o_reg[D / 8][4] = {};
-        attend<T, D, WIDE>(&a, &w, how.stages, factor, shared_address(shared_smem), m_reg, l_reg, o_reg);
-        finish<T, D, WIDE>(&a, &how, &w, m_reg, l_reg, o_reg, (float *)shared_smem, statistics_smem);
-        if (STEP >= ONE_LAUNCH && w.parts > 1) {
+        is_loaded =
+            attend<T, D, WIDE, AHEAD>(&a, w, next, how.stages, factor, ring, &stage, m_reg, l_reg, o_reg);
+        finish<T, D, WIDE>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem, statistics_smem);
+        if (STEP >= ONE_LAUNCH && w->parts > 1) {
             __syncthreads();  // the part is written before it is counted
             if (threadIdx.x == 0)
-                is_last = count_round(how.done + w.round, w.parts - 1) == (unsigned)w.parts - 1;
+                is_last = count_round(how.done + w->round, w->parts - 1) == (unsigned)w->parts - 1;
             __syncthreads();  // all know, and what thread 0 has seen of others they see now
             if (is_last)
-                for (int r = warp(); r < w.rows; r += WARPS) merge_row<T, D, R>(&a, &how, &w, r);
+                for (int r = warp(); r < w->rows; r += WARPS) {
+                    float m = LOWEST, l = 0.0f;
+                    struct columns<D> sums = {};
+                    merge_parts<D, R, 1>(&how, w, r, 0, &m, &l, &sums);
+                    store_row<T, D>(&a, w, r, m, l, &sums);
+                }
         }
         if (STEP != BALANCED) return;
         __syncthreads();  // nobody still reads *w or shared memory
     }
 }
 
-// The second kernel of `split`: a warp for each row of each item that has several parts.
+// The second kernel of `split`: a block for each row of each item, its warps share the parts. It begins while
+// the first one still runs, up to the wait.
 template <class T, int D, bool WIDE>
-__global__ void __launch_bounds__(THREADS) merge(struct attention a, struct division how) {
-    constexpr int R = ROWS<WIDE>, BLOCKS = R / WARPS;  // of an item
+__global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, struct division how) {
+    constexpr int R = ROWS<WIDE>;
     __shared__ struct work w;
-    if (warp() == 0) find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x / BLOCKS, 0, &w);
+    __shared__ __align__(16) float sums_smem[MERGE_WARPS][D];
+    int r = (int)blockIdx.y, me = warp();
+    if (me == 0) find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x, 0, &w);
+    if (threadIdx.x == 0 && w.rows > 0) set_rows<T>(&a, &w);
     __syncthreads();  // *w is written before anybody reads it
-    int r = (int)blockIdx.x % BLOCKS * WARPS + warp();
-    if (r < w.rows && w.parts > 1) merge_row<T, D, R>(&a, &how, &w, r);
+    if (r >= w.rows || w.parts == 1) return;
+    float m = LOWEST, l = 0.0f;
+    struct columns<D> sums = {};
+    griddepcontrol_wait();  // all parts are there
+    merge_parts<D, R, MERGE_WARPS>(&how, &w, r, me, &m, &l, &sums);
+    store_columns<D>(sums_smem[me], &sums);
+    __syncthreads();  // the sums of all warps are there
+    if (me > 0) return;
+#pragma unroll
+    for (int n = 1; n < MERGE_WARPS; n++) {
+        struct columns<D> c = load_columns<D>(sums_smem[n]);
+        add_columns<D>(&sums, 1.0f, &c);
+    }
+    store_row<T, D>(&a, &w, r, m, l, &sums);
 }
 
 // ---- a token more, for --generate (common/growth.h) ----
@@ -826,8 +959,9 @@ static unsigned *done_counters() {
 }
 
 // What of the division has its place in the workspace.
-static struct division division_of(const struct attention *a, const struct sizes *s) {
-    struct division how = {s->splits, (int)s->blocks, 0, nullptr, nullptr, nullptr, nullptr, nullptr};
+template <int STEP> static struct division division_of(const struct attention *a, const struct sizes *s) {
+    struct division how = {s->splits, (int)s->blocks, 0,       nullptr,          nullptr,
+                           nullptr,   nullptr,        nullptr, group_of<STEP>(a)};
     char *workspace = (char *)a->workspace;
     how.sums = (float *)workspace;
     how.statistics = (float2 *)(workspace + s->sums_bytes);
@@ -840,7 +974,7 @@ static struct division division_of(const struct attention *a, const struct sizes
 static void plan_balanced(struct attention a) {
     if (a.sequences == 0) return;
     struct sizes s = sizes_of<BALANCED>(&a);
-    struct division how = division_of(&a, &s);
+    struct division how = division_of<BALANCED>(&a, &s);
     if (is_wide<BALANCED>(&a))
         make_plan<ROWS<true>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
     else
@@ -848,27 +982,42 @@ static void plan_balanced(struct attention a) {
     CUDA_CHECK(cudaGetLastError());
 }
 
+// Programmatic dependent launch (CUDA C++ Programming Guide): blocks come to multiprocessors as soon as all
+// of the kernel before have begun and said so, and griddepcontrol_wait waits for what it has written.
+template <class T, int D, bool WIDE>
+static void launch_merge(const struct attention &a, const struct division &how) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    int64_t rows = a.sequences > 0 ? ROWS<WIDE> : min((int64_t)ROWS<WIDE>, (int64_t)a.seqlen_q * how.group);
+    config.gridDim = dim3(lab_blocks(most_items<SPLIT>(&a), 1), (unsigned)rows);
+    config.blockDim = MERGE_WARPS * WARP;
+    config.stream = stream_of(&a);
+    config.attrs = &early;
+    config.numAttrs = attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 9 ? 1 : 0;
+    auto *kernel = merge<T, D, WIDE>;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a, how));
+}
+
 template <class T, int D, bool WIDE, int STEP> static void launch(struct attention a) {
     struct sizes s = sizes_of<STEP>(&a);
-    struct division how = division_of(&a, &s);
+    struct division how = division_of<STEP>(&a, &s);
     if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters();
     // As many stages as fit into the shared memory of this GPU, beside the kernel's variables.
-    constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = 2048;
-    int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES;
+    constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = 1024;
+    constexpr int SUMS = LOADS_AHEAD<WIDE, STEP> ? WARPS * STRIP * SUMS_STRIDE<D> * (int)sizeof(float) : 0;
+    int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - SUMS;
     how.stages = min(most / STAGE, MOST_STAGES<D>);
     CUDA_CHECK(how.stages > 0 ? cudaSuccess : cudaErrorNotSupported);
     CUDA_CHECK(cudaFuncSetAttribute(decode<T, D, WIDE, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    how.stages * STAGE));
+                                    how.stages * STAGE + SUMS));
     float factor = lab16_factor(&a);
     if (STEP == BALANCED && !a.planned) plan_balanced(a);
-    decode<T, D, WIDE, STEP>
-        <<<lab_blocks(s.blocks, 1), THREADS, how.stages * STAGE, stream_of(&a)>>>(a, how, factor);
+    dim3 grid(lab_blocks(s.blocks / s.splits, 1), s.splits);
+    decode<T, D, WIDE, STEP><<<grid, THREADS, how.stages * STAGE + SUMS, stream_of(&a)>>>(a, how, factor);
     CUDA_CHECK(cudaGetLastError());
-    if constexpr (STEP == SPLIT)
-        if (s.splits > 1)
-            merge<T, D, WIDE>
-                <<<lab_blocks(most_items<STEP>(&a) * (ROWS<WIDE> / WARPS), 1), THREADS, 0, stream_of(&a)>>>(
-                    a, how);
+    if (STEP == SPLIT && s.splits > 1) launch_merge<T, D, WIDE>(a, how);
 }
 template <class T, int D, int STEP> static void launch_step(struct attention a) {
     if (is_wide<STEP>(&a))

@@ -265,6 +265,7 @@ lab_case(splits_1_ragged PROBE --seqlens-q 1,1,1,1,1,1 --seqlens-k 1,700,129,0,6
 lab_case(splits_1_ragged_causal --seqlens-q 9,0,30,2,1 --seqlens-k 900,70,140,1,600 --heads 4 --kv-heads 2 --dim 16 --splits 1 --causal)
 lab_case(splits_1_ring PROBE --seqlen-q 1 --seqlen-k 1500 --heads 4 --kv-heads 2 --dim 64 --splits 1)  # more tiles than stages
 lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-heads 1 --dim 128 --splits 1 --causal)
+lab_case(splits_1_ring_goes_on PROBE --seqlens-q 1,1,1,1 --seqlens-k 1792,1000,1000,1000 --heads 1 --dim 128 --splits 1)  # into the next part
 lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
 lab_case(decode_many_heads SPLITS --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
 # ... and as each kernel splits by itself: a long one among short ones.

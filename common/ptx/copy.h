@@ -62,6 +62,20 @@ PTX_FN void cp_async_16(uint32_t to, const void *from, int valid_bytes = 16, SIM
 }
 #endif
 
+// The same for what nobody will read again: it is the first that makes room in the L2 cache. (The policy is
+// what createpolicy.fractional.L2::evict_first makes for all addresses.)
+#if defined(__CUDACC__)
+PTX_FN void cp_async_16_once(uint32_t to, const void *from, int valid_bytes = 16) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+                 "l"(from), "r"(valid_bytes), "l"(0x12F0000000000000ull)
+                 : "memory");
+}
+#else
+PTX_FN void cp_async_16_once(uint32_t to, const void *from, int valid_bytes = 16, SIMT_HERE) {
+    simt::cp_async(to, from, 16, valid_bytes, file, line);
+}
+#endif
+
 // Makes one group of all cp_async of this thread since its last commit; none make an empty group.
 #if defined(__CUDACC__)
 PTX_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -65,6 +65,7 @@ struct Fiber {
     int vote = 0, voters = 0;              // the outcome: threads that voted nonzero, of how many
     std::vector<BusyRegisters> registers;  // operands of wgmma
     unsigned polls = 0;                    // of an mbarrier, in vain
+    bool grid_waited = false;              // has seen the end of the launch before: see griddepcontrol_wait
     bool wgmma_fenced = false;             // wgmma.fence after the last change of such registers
     Steps time = 0;                        // without what it has done since settle_time
 };
@@ -170,7 +171,8 @@ struct Worker {
     LaunchState *launch = nullptr;
     unsigned long long block = 0;
     const char *kernel_name = "?";
-    bool entered = false;  // kernel_entry has checked this block
+    bool entered = false;      // kernel_entry has checked this block
+    bool grid_waited = false;  // a thread has called griddepcontrol_wait, and a barrier tells the others
     Fault fault;
     Counters counters;
     bool profiling = false;  // accesses go to traffic as well

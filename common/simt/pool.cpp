@@ -340,7 +340,7 @@ void launch(const Launch &what) {
     state.profiling = profiling;
     state.sanitizing = sanitizing;
     state.tracing = tracing;
-    if (sanitizing) global_races_begin_launch();
+    if (sanitizing) global_races_begin_launch(what.dependent);
     state.stats.kernel = "?";
     state.stats.kernel_file = what.file;
     state.stats.line = what.line;
@@ -364,6 +364,22 @@ void launch(const Launch &what) {
 }  // namespace simt
 
 using namespace simt;
+
+cudaError_t simt::add_attributes(const cudaLaunchAttribute *attributes, unsigned count, Config &config) {
+    for (unsigned i = 0; i < count; i++) {
+        if (attributes[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+            config.dependent = attributes[i].val.programmaticStreamSerializationAllowed != 0;
+        } else if (attributes[i].id != cudaLaunchAttributeIgnore) {
+            set_error(cudaErrorInvalidValue, false);
+            return cudaErrorInvalidValue;
+        }
+    }
+    return cudaSuccess;
+}
+
+void simt::griddepcontrol_wait() {
+    current_worker->grid_waited = current_worker->current->grid_waited = true;
+}
 
 extern "C" {
 

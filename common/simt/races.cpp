@@ -338,8 +338,8 @@ constexpr uint32_t all_blocks = 0x3fffffffu;
 constexpr unsigned mask_shift = 30;
 static uint32_t block_in(uint32_t who) { return who & all_blocks; }
 constexpr unsigned long long several_blocks = ~0ull;
-GlobalCell *global_cells = nullptr;
-size_t global_cells_bytes = 0;
+GlobalCell *global_cells = nullptr, *cells_before = nullptr;  // before: of the launch that may still run
+size_t global_cells_bytes = 0, cells_before_bytes = 0;
 
 using BlockSet = std::set<unsigned long long>;
 std::mutex published_mutex;
@@ -360,9 +360,12 @@ bool block_has_seen(unsigned long long block, unsigned long long other) {
 
 }  // namespace
 
-void global_races_begin_launch() {
+void global_races_begin_launch(bool dependent) {
     size_t bytes = arena_used() / 2 * sizeof(GlobalCell);
-    if (global_cells) munmap(static_cast<void *>(global_cells), global_cells_bytes);
+    if (cells_before) munmap(static_cast<void *>(cells_before), cells_before_bytes);
+    cells_before = dependent ? global_cells : nullptr;
+    cells_before_bytes = dependent ? global_cells_bytes : 0;
+    if (global_cells && !dependent) munmap(static_cast<void *>(global_cells), global_cells_bytes);
     global_cells_bytes = std::max<size_t>(bytes, sizeof(GlobalCell));
     global_cells = reinterpret_cast<GlobalCell *>(map_zeros<char>(global_cells_bytes));
     published.clear();
@@ -386,7 +389,38 @@ static void report_global(Worker &worker, const char *kind, size_t offset, uintp
         mine, other);
 }
 
+// What a thread that has not called griddepcontrol_wait may not touch: what the launch before has written,
+// and if it writes, what that has read.
+static void check_launch_before(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {
+        if ((i + 1) * sizeof(GlobalCell) > cells_before_bytes) return;
+        const GlobalCell &cell = cells_before[i];
+        uint32_t mask = touched(i, offset, bytes) << mask_shift;
+        uint32_t writer = cell.writer.load(relaxed), reader = cell.reader.load(relaxed);
+        bool was_write = writer & mask;
+        if (!was_write && !(write && reader & mask)) continue;
+        RaceAccess mine, other;
+        mine.pc = pc;
+        mine.thread = worker.current->thread;
+        mine.block = worker.block;
+        mine.write = write;
+        other.pc = pc_of((was_write ? cell.writer_pc : cell.reader_pc).load(relaxed));
+        other.thread = RaceAccess::not_known;
+        uint32_t block = block_in(was_write ? writer : reader);
+        other.block = block == all_blocks ? several_blocks : block - 1;
+        other.write = was_write;
+        report_race(format("%s, in %s, of the kernel before, which griddepcontrol_wait has not waited for",
+                           !was_write ? "write after read"
+                           : write    ? "write after write"
+                                      : "read after write",
+                           describe_address(worker, uintptr_t(arena) + 2 * i).c_str()),
+                    mine, other);
+    }
+}
+
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write) {
+    if (cells_before && !worker.current->grid_waited) check_launch_before(worker, pc, offset, bytes, write);
     constexpr auto relaxed = std::memory_order_relaxed;
     uint32_t me = uint32_t(worker.block + 1) & all_blocks, code = code_of(pc);
     for (size_t i = offset / 2, last = (offset + bytes - 1) / 2; i <= last; i++) {

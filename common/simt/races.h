@@ -116,7 +116,8 @@ class SharedRaces {
 };
 
 // Races between blocks in device memory: blocks are never ordered within a launch, except through atomics.
-void global_races_begin_launch();
+// In a dependent launch (ptx/grid.h) also with the launch before, until a thread calls griddepcontrol_wait.
+void global_races_begin_launch(bool dependent);
 void global_race_access(Worker &worker, uintptr_t pc, size_t offset, size_t bytes, bool write);
 // An atomic with a __threadfence before it publishes what the block has done, and takes over what others
 // published there.

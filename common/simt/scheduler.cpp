@@ -124,7 +124,11 @@ static void try_barrier(Worker &worker, int id) {
         }
     }
     if (worker.sanitizing) {
-        if (barrier.expected < 0) worker.races.all_met();
+        if (barrier.expected < 0) {
+            worker.races.all_met();
+            if (worker.grid_waited)
+                for (Fiber &fiber : worker.fibers) fiber.grid_waited = true;
+        }
         for (int thread : barrier.waiters)
             if (barrier.expected > 0) worker.races.learn_from(barrier.seen, thread);
         barrier.seen.clear();
@@ -429,7 +433,7 @@ void run_block(Worker &worker, LaunchState &launch, unsigned long long block) {
     worker.launch = &launch;
     worker.block = block;
     worker.threads = worker.live = launch.threads;
-    worker.entered = false;
+    worker.entered = worker.grid_waited = false;
     worker.engines = Engines();
     worker.steps_settled = worker.blocks_run.steps;
     worker.fault = Fault();

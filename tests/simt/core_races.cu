@@ -127,7 +127,43 @@ template <bool ordered> __global__ void last_block(float *part, unsigned *counte
     for (unsigned b = 0; b < gridDim.x; b++) sum += part[64 * b + threadIdx.x];
     out[ordered ? threadIdx.x : 64 * blockIdx.x + threadIdx.x] = sum;
 }
+// ---- between launches, of which the second may begin early ----
+
+__global__ void fill(float *data) {
+    griddepcontrol_launch_dependents();
+    data[64 * blockIdx.x + threadIdx.x] = 1;
+}
+constexpr int fill_write = LINE_OF(2);
+
+enum waiting { by_nobody, by_one, by_all };
+template <enum waiting who> __global__ void use(float *data, float *out) {
+    if (who == by_all || (who == by_one && threadIdx.x == 0)) griddepcontrol_wait();
+    __syncthreads();  // who has not waited sees what thread 0 has
+    out[64 * blockIdx.x + threadIdx.x] = data[64 * blockIdx.x + threadIdx.x];
+}
+constexpr int use_read = LINE_OF(2);
+
+__global__ void fill_again(float *data) {
+    data[64 * blockIdx.x + threadIdx.x] = 2;
+    griddepcontrol_wait();
+}
+constexpr int again_write = LINE_OF(3);
+
 // clang-format on
+
+// Launches kernel(arguments), which may begin before the launch before has ended, if it is early.
+template <class... Parameters, class... Arguments>
+static void launch_early(int early, void (*kernel)(Parameters...), Arguments... arguments) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = early;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = 3;
+    config.blockDim = 64;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    CHECK(cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess);
+}
 
 // ---- what must be said ----
 
@@ -182,6 +218,18 @@ static void check_planted(float *data, float *out) {
     begin_capture();
     neighbour_block<<<4, 64>>>(data, out);
     check_race("between blocks", neighbour_write, neighbour_read, "of DATA");
+    begin_capture();
+    fill<<<3, 64>>>(data);
+    launch_early(1, use<by_nobody>, data, out);
+    check_race("read after write", fill_write, use_read, "griddepcontrol_wait");
+    begin_capture();
+    use<by_nobody><<<3, 64>>>(data, out);
+    launch_early(1, fill_again, data);
+    check_race("write after read", use_read, again_write, "griddepcontrol_wait");
+    begin_capture();
+    fill<<<3, 64>>>(data);
+    launch_early(1, fill_again, data);
+    check_race("write after write", fill_write, again_write, "of DATA");
 }
 
 static void check_right(float *data, unsigned *counter, float *out) {
@@ -195,6 +243,11 @@ static void check_right(float *data, unsigned *counter, float *out) {
     shared_counter<<<1, 64>>>((int *)out);
     cudaMemset(counter, 0, sizeof *counter);
     last_block<true><<<5, 64>>>(data, counter, out);
+    fill<<<3, 64>>>(data);
+    launch_early(1, use<by_all>, data, out);
+    launch_early(1, use<by_one>, data, out);
+    launch_early(0, use<by_nobody>, data, out);
+    launch_early(1, use<by_nobody>, data, data + 512);
     check_silent();
 }
 

@@ -25,13 +25,15 @@ try 0 "^$dir/all: the starter of lab01_naive " - "$folder/lab" starter all
 for name in grade .ci .git tests/wrong tests/starter tests/calibration tests/shell tests/io/wrong.io bench/results; do
     [ ! -e "all/$name" ] || fail "$name was handed out"
 done
-for name in lab figures/memory.svg report/make.sh README.md LICENSE CMakePresets.json .clang-format common/lab.h cmake/backend.cmake bench/timeline.py; do
+for name in lab figures/memory.svg report/make.sh README.md LICENSE CMakePresets.json .clang-format common/lab.h cmake/backend.cmake docs/lecture-map.md bench/timeline.py; do
     cmp "$folder/$name" "all/$name" >/dev/null || [ $name = README.md ] || fail "$name is not that of the repository"
     [ -s "all/$name" ] || fail "$name is missing"
 done
 [ -x all/lab ] || fail "lab cannot be executed any more"
 grep -iq 'for.instructors' all/README.md && fail "the README still has what is for instructors"
+grep -q '给教师' all/README.zh-CN.md && fail "the README in Chinese still has what is for instructors"
 grep -q '^## Running one lab' all/README.md || fail "the README lost what is for students"
+grep -q '^## 运行一个实验' all/README.zh-CN.md || fail "the README in Chinese lost what is for students"
 for lab in $labs; do
     grep -q '// TODO [a-z0-9_]*: ' "all/$lab/$lab.cu" || fail "$lab has no task to do"
     cmp "$folder/$lab/README.md" "all/$lab/README.md" || fail "the handout of $lab is another one"

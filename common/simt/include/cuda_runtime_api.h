@@ -75,6 +75,20 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 
+// How a kernel is launched besides; of all attributes these two ids are known, and their values as well.
+typedef enum cudaLaunchAttributeID {
+    cudaLaunchAttributeIgnore = 0,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6
+} cudaLaunchAttributeID;
+typedef union cudaLaunchAttributeValue {
+    char pad[64];
+    int programmaticStreamSerializationAllowed;
+} cudaLaunchAttributeValue;
+typedef struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    cudaLaunchAttributeValue val;
+} cudaLaunchAttribute;
+
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 
 enum cudaStreamCaptureMode {

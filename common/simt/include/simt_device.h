@@ -94,6 +94,7 @@ struct Launch {
     void *closure;  // the arguments, in host memory that the kernel may read
     size_t closure_bytes;
     cudaStream_t stream;
+    bool dependent;  // may begin before the launch before it has ended: see ptx/grid.h
     // For a graph, which keeps arguments: a copy of a closure, and its end.
     void *(*copy)(const void *closure);
     void (*drop)(void *closure);
@@ -108,6 +109,7 @@ struct Config {
     const char *file;
     int line;
     cudaStream_t stream;
+    bool dependent = false;
     Config(dim3 grid, dim3 block, size_t dynamic_shared_bytes = 0, cudaStream_t stream = nullptr, SIMT_HERE)
         : grid(grid), block(block), dynamic_shared_bytes(dynamic_shared_bytes), file(file), line(line),
           stream(stream) {}
@@ -146,10 +148,15 @@ void operator<<(void (*kernel)(Parameters...), const BoundLaunch<Arguments...> &
     what.closure = &closure;
     what.closure_bytes = sizeof closure;
     what.stream = bound.config.stream;
+    what.dependent = bound.config.dependent;
     what.copy = [](const void *from) -> void * { return new Closure(*static_cast<const Closure *>(from)); };
     what.drop = [](void *pointer) { delete static_cast<Closure *>(pointer); };
     launch(what);
 }
+
+// What cudaLaunchKernelEx says of its launch.
+cudaError_t add_attributes(const cudaLaunchAttribute *attributes, unsigned count, Config &config);
+void griddepcontrol_wait();
 
 // ---- Barriers and warp collectives ----
 
@@ -348,6 +355,33 @@ template <class... Parameters>
 inline cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), enum cudaFuncAttribute attribute,
                                         int value) {
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attribute, value);
+}
+
+typedef struct cudaLaunchConfig_st {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute *attrs;
+    unsigned numAttrs;
+} cudaLaunchConfig_t;
+namespace simt {
+// The configuration, and the line that launches.
+struct ConfigHere {
+    const cudaLaunchConfig_t *config;
+    const char *file;
+    int line;
+    ConfigHere(const cudaLaunchConfig_t *config, SIMT_HERE) : config(config), file(file), line(line) {}
+};
+}  // namespace simt
+template <class... Parameters, class... Arguments>
+inline cudaError_t cudaLaunchKernelEx(simt::ConfigHere how, void (*kernel)(Parameters...),
+                                      Arguments... arguments) {
+    const cudaLaunchConfig_t &it = *how.config;
+    simt::Config config(it.gridDim, it.blockDim, it.dynamicSmemBytes, it.stream, how.file, how.line);
+    cudaError_t error = simt::add_attributes(it.attrs, it.numAttrs, config);
+    if (error != cudaSuccess) return error;
+    kernel << config(arguments...);
+    return cudaPeekAtLastError();
 }
 
 #include "simt_atomics.h"
