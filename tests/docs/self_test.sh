@@ -1,7 +1,8 @@
 #!/bin/sh
-# languages_test.sh - languages.sh passes a page and its translation, and finds each way in which a broken copy differs.
+# self_test.sh - languages.sh passes a page and its translation, and finds each way in which a broken copy differs; likewise
+# links.sh and commands.sh.
 #
-#     languages_test.sh FOLDER EXPECT.SH        FOLDER: of the repository
+#     self_test.sh FOLDER EXPECT.SH        FOLDER: of the repository
 # shellcheck disable=SC2016 # what sed and the stand-in for a lab get
 set -u
 folder=$1 expect=$2
@@ -48,7 +49,18 @@ try 1 'has no page in Chinese' - "$here/languages.sh" "$dir"
 try 1 'has no page in Chinese' - "$here/languages.sh" "$dir"
 try 1 'no page was compared' - "$here/languages.sh" "$dir/docs"
 
-# commands.sh: a command that prints something else, fails, or of which nothing is said.
+# links.sh: a page that is not there, a picture that is not there; code and other sites are no links.
+fresh
+try 1 'lab05_causal/README.md links to ../docs/lecture-map.md, which is not there' - "$here/links.sh" "$dir"
+printf '%s\n' '[a](#b) [c](https://example.org) `[d](e)` [f](docs/glossary.md#g)' >"$dir/page.md"
+rm -rf "${dir:?}/$lab"
+try 0 '^1 links' - "$here/links.sh" "$dir"
+printf '%s\n' '![h](figures/h.svg)' >>"$dir/page.md"
+try 1 'page.md links to figures/h.svg' - "$here/links.sh" "$dir"
+rm "$dir/page.md"
+try 1 'there is no link' - "$here/links.sh" "$dir"
+
+# commands.sh: a command that prints something else, fails, or of which nothing is said; one that a large machine does not refuse.
 page=$dir/page.md
 build=$dir/build
 mkdir "$build"
@@ -68,4 +80,8 @@ says 1 'exit code 1, not 0' '    $ build/cpu/lab fail' '    bytes 12'
 says 1 'exit code 0, not 2' '    $ echo does not support --dim 60' '    does not support --dim 60'
 says 1 'nothing is said' '    $ build/cpu/lab 7' '' 'Text.'
 says 1 'has no command' 'Text.'
+says 0 '^1 commands' '    build/cpu/lab 7    # no more is said of it'
+says 1 'exit code 1, not 0' '    build/cpu/lab fail'
+says 0 '1 skipped' '    $ build/cpu/lab fail' '    needs 0.0 GB of workspace, ...' # it is there
+says 1 'exit code 1, not 2' '    $ build/cpu/lab fail' '    needs 999999999.0 GB of workspace'
 finish
