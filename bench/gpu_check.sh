@@ -35,6 +35,7 @@ for lab in $labs; do
         lines=6 step "sanitize-$lab:$(echo "$shape" | tr -cd '0-9a-z')" build/gpu/"$lab" --sanitize $shape
     done
 done
+lines=40 step readme bench/readme_commands.sh
 lines=12 step generate build/gpu/lab08_flashdecoding --generate 64 --seqlen 8192
 if python3 -c 'import torch' 2>/dev/null; then
     # A kernel on tensor cores is compared; of the others one shape tells enough.
