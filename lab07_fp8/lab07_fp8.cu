@@ -108,7 +108,7 @@ static size_t scratch_bytes(const struct attention *a) { return scratch_of(a).by
 // P's accumulators (D in common/ptx/wgmma.h): of 16 keys, the lane with c = lane % 4 has 2c, 2c + 1, 2c + 8
 // and 2c + 9. As a left operand (A) it has to have numbers 4c ... 4c + 3. So V's keys change places: number n
 // of a tile is key key_at(n), and P's registers are right as they are.
-static __device__ int key_at(int n) {
+static __device__ unsigned key_at(unsigned n) {
     // BEGIN SOLUTION key_order: the key that number n of a tile is, so that P's accumulators are its operand.
     return n / 16 * 16 + n / 2 % 2 * 8 + n / 4 % 4 * 2 + n % 2;
     // STUB return n;
@@ -118,27 +118,34 @@ static __device__ int number_of(int key) {
     return key / 16 * 16 + key / 2 % 4 * 4 + key / 8 % 2 * 2 + key % 2;
 }
 
-// A block of threads has 128 tokens. A thread has OWN rows of 8 columns, a chunk: four tokens that are
-// neighbours in key_at, or twice four. A row's chunks are in neighbouring lanes.
-constexpr int PREPARE_THREADS = 256;
+// A block of threads has 128 tokens. A thread has 8 columns, a chunk, of four tokens, a quad, which are
+// neighbours in key_at. A row's chunks are in neighbouring lanes. So each number is read once, 16 bytes at a
+// time, and stays in registers between the maximum and the rounding.
+constexpr int QUAD = 4;
 template <int D> constexpr int CHUNKS = D / 8;
-template <int D> constexpr int OWN = QUANTISE_BLOCK *CHUNKS<D> / PREPARE_THREADS;
-template <int D> static __device__ int chunk() { return (int)threadIdx.x % CHUNKS<D>; }
-template <int D> static __device__ int quad(int n) {  // of row n
-    return ((int)threadIdx.x + n / 4 * PREPARE_THREADS) / CHUNKS<D>;
-}
-template <int D> static __device__ int token(int n) { return key_at(4 * quad<D>(n) + n % 4); }
+template <int D> constexpr int PREPARE_THREADS = QUANTISE_BLOCK / QUAD *CHUNKS<D>;
+template <int D> static __device__ int chunk() { return threadIdx.x % CHUNKS<D>; }
+template <int D> static __device__ int quad() { return threadIdx.x / CHUNKS<D>; }
+// Row n of the thread. (key_at moves bits of a number, so it does so in parts.)
+template <int D> static __device__ int token(int n) { return key_at(QUAD * quad<D>()) + key_at(n); }
 
-// Tokens from `count` on and columns from head_dim on are 0. first: the block's first token.
+// Tokens from `count` on and columns from head_dim on are 0. first: the block's first token. All loads are on
+// their way before the first is waited for: a load, a conversion, and the next load would be four waits.
 template <class T, int D>
-static __device__ void load_rows(const T *first, int64_t stride, int64_t count, int head_dim,
-                                 float (&x_reg)[OWN<D>][8]) {
+static __device__ void load_rows(const T *first, int64_t stride, int count, int head_dim,
+                                 float (&x_reg)[QUAD][8]) {
+    uint4 packed_reg[QUAD];
+    const T *at = first + token<D>(0) * stride + chunk<D>() * 8;
+    int rows = chunk<D>() * 8 < head_dim ? count - token<D>(0) : 0;
 #pragma unroll
-    for (int n = 0; n < OWN<D>; n++) {
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (token<D>(n) < count && chunk<D>() * 8 < head_dim)
-            x = *(const uint4 *)(first + token<D>(n) * stride + chunk<D>() * 8);
-        const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+    for (int n = 0; n < QUAD; n++) {
+        const uint4 *here = (const uint4 *)(at + (int)key_at(n) * stride);
+        packed_reg[n] = make_uint4(0, 0, 0, 0);
+        if ((int)key_at(n) < rows) packed_reg[n] = *here;
+    }
+#pragma unroll
+    for (int n = 0; n < QUAD; n++) {
+        const uint32_t words[4] = {packed_reg[n].x, packed_reg[n].y, packed_reg[n].z, packed_reg[n].w};
 #pragma unroll
         for (int e = 0; e < 8; e += 2) {
             float2 pair = unpack2<T>(words[e / 2]);
@@ -169,83 +176,104 @@ template <int D> static __device__ void rotate(float (&x_reg)[8]) {
 }
 
 // The largest |x| of the block's 128 tokens. fmaxf passes over a NaN: other rows need a scale all the same.
-template <int D> static __device__ float block_max(const float (&x_reg)[OWN<D>][8]) {
-    __shared__ float max_smem[PREPARE_THREADS / WARP];
+template <int D> static __device__ float block_max(const float (&x_reg)[QUAD][8], float *max_smem) {
     float top = 0.0f;
 #pragma unroll
-    for (int n = 0; n < OWN<D> * 8; n++) top = fmaxf(top, fabsf(x_reg[n / 8][n % 8]));
+    for (int n = 0; n < QUAD * 8; n++) top = fmaxf(top, fabsf(x_reg[n / 8][n % 8]));
     for (int offset = 1; offset < WARP; offset *= 2)
         top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, offset));
-    __syncthreads();  // everybody has read what a call before has left there
     if (lane() == 0) max_smem[threadIdx.x / WARP] = top;
     __syncthreads();  // the maxima of all warps are there
-    for (int w = 0; w < PREPARE_THREADS / WARP; w++) top = fmaxf(top, max_smem[w]);
+#pragma unroll
+    for (int w = 0; w < PREPARE_THREADS<D> / WARP; w++) top = fmaxf(top, max_smem[w]);
     return top;
 }
 
-// Quantises 128 tokens: of Q, K or V, in this order of blockIdx.x.
+// What a block of threads has: 128 tokens of Q, K or V, in this order of blockIdx.x.
 enum which { IS_Q, IS_K, IS_V };
-template <class T, int D, bool ROTATES>
-__global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct attention a, struct scratch s) {
-    __shared__ uint32_t v_smem[D][QUANTISE_BLOCK / 4];  // V^T, four keys a word
-    if (blockIdx.x == 0 && threadIdx.x == 0) *s.drawn = 0;
-    int64_t block = blockIdx.x, of_q = (int64_t)a.batch * a.heads * s.q_blocks;
-    int64_t of_k = (int64_t)a.batch * a.kv_heads * s.k_blocks;
-    enum which which = block < of_q ? IS_Q : block < of_q + of_k ? IS_K : IS_V;
-    block -= which == IS_Q ? 0 : which == IS_K ? of_q : of_q + of_k;
-    struct tensor t = which == IS_Q ? a.q : which == IS_K ? a.k : a.v;
-    int heads = which == IS_Q ? a.heads : a.kv_heads, seqlen = which == IS_Q ? a.seqlen_q : a.seqlen_k;
-    int64_t blocks = which == IS_Q ? s.q_blocks : s.k_blocks, head = block / blocks;
-    int64_t first = block % blocks * QUANTISE_BLOCK;
+struct part {
+    enum which which;
+    struct tensor tensor;
+    unsigned block, head;  // of 128 tokens, of all heads; of all batches
+    int heads, seqlen, first;
+};
+static __device__ struct part find_part(const struct attention *a, const struct scratch *s) {
+    unsigned block = blockIdx.x, of_q = (unsigned)(a->batch * a->heads) * (unsigned)s->q_blocks;
+    unsigned of_k = (unsigned)(a->batch * a->kv_heads) * (unsigned)s->k_blocks;
+    struct part p;
+    p.which = block < of_q ? IS_Q : block < of_q + of_k ? IS_K : IS_V;
+    p.block = block - (p.which == IS_Q ? 0 : p.which == IS_K ? of_q : of_q + of_k);
+    p.tensor = p.which == IS_Q ? a->q : p.which == IS_K ? a->k : a->v;
+    p.heads = p.which == IS_Q ? a->heads : a->kv_heads;
+    p.seqlen = p.which == IS_Q ? a->seqlen_q : a->seqlen_k;
+    unsigned blocks = (unsigned)(p.which == IS_Q ? s->q_blocks : s->k_blocks);
+    p.head = p.block / blocks;
+    p.first = (int)(p.block - p.head * blocks) * QUANTISE_BLOCK;
+    return p;
+}
 
-    float x_reg[OWN<D>][8], amax;
-    load_rows<T, D>(row<T>(t, head / heads, head % heads, first), t.stride_row, seqlen - first, a.head_dim,
-                    x_reg);
-#pragma unroll
-    for (int n = 0; n < OWN<D>; n++)
-        if (ROTATES && which != IS_V) rotate<D>(x_reg[n]);
-    while ((amax = block_max<D>(x_reg)) == INFINITY)  // rare. e4m3 has no infinity: a NaN takes its place
-#pragma unroll
-        for (int n = 0; n < OWN<D> * 8; n++)
-            if (isinf(x_reg[n / 8][n % 8])) x_reg[n / 8][n % 8] = NAN;
-    if (threadIdx.x == 0) {
-        float scale = quantise_scale(amax);
-        float4 *record = (which == IS_Q ? s.q_scale : s.k_scale) + block;
-        if (which == IS_Q) *record = make_float4(scale, 0.0f, 0.0f, 0.0f);
-        if (which == IS_K) record->x = scale;
-        if (which == IS_V) {
-            float log2_scale = amax < QUANTISE_SMALLEST ? ZERO_V_LOG2 : log2f(scale);
-            record->y = scale, record->z = log2_scale, record->w = ex2(-log2_scale);
-        }
+static __device__ void store_scale(const struct scratch *s, const struct part *p, float amax) {
+    float scale = quantise_scale(amax);
+    float4 *record = (p->which == IS_Q ? s->q_scale : s->k_scale) + p->block;
+    if (p->which == IS_Q) *record = make_float4(scale, 0.0f, 0.0f, 0.0f);
+    if (p->which == IS_K) record->x = scale;
+    if (p->which == IS_V) {
+        float log2_scale = amax < QUANTISE_SMALLEST ? ZERO_V_LOG2 : log2f(scale);
+        record->y = scale, record->z = log2_scale, record->w = ex2(-log2_scale);
     }
+}
+
+template <class T, int D, bool ROTATES>
+__global__ void __launch_bounds__(PREPARE_THREADS<D>, 1024 / PREPARE_THREADS<D>)
+    prepare(struct attention a, struct scratch s) {
+    __shared__ uint32_t v_smem[D][QUANTISE_BLOCK / QUAD];  // V^T, four keys a word
+    __shared__ float max_smem[PREPARE_THREADS<D> / WARP];
+    if (blockIdx.x == 0 && threadIdx.x == 0) *s.drawn = 0;
+    struct part p = find_part(&a, &s);
+    float x_reg[QUAD][8], amax;
+    load_rows<T, D>(row<T>(p.tensor, p.head / p.heads, p.head % p.heads, p.first), p.tensor.stride_row,
+                    p.seqlen - p.first, a.head_dim, x_reg);
+#pragma unroll
+    for (int n = 0; n < QUAD; n++)
+        if (ROTATES && p.which != IS_V) rotate<D>(x_reg[n]);
+    while ((amax = block_max<D>(x_reg, max_smem)) == INFINITY) {  // rare. e4m3 has no infinity, but a NaN
+#pragma unroll
+        for (int n = 0; n < QUAD * 8; n++)
+            if (isinf(x_reg[n / 8][n % 8])) x_reg[n / 8][n % 8] = NAN;
+        __syncthreads();  // everybody has read the maxima
+    }
+    if (threadIdx.x == 0) store_scale(&s, &p, amax);
     // The other kernel multiplies scores by |scale|, so that their order is that of q . k.
     // BEGIN SOLUTION scale: by which amax becomes 448, the largest e4m3, with the sign that it needs.
-    float inverse = which == IS_Q && a.scale < 0.0f ? -quantise_inverse(amax) : quantise_inverse(amax);
+    float inverse = p.which == IS_Q && a.scale < 0.0f ? -quantise_inverse(amax) : quantise_inverse(amax);
     // STUB float inverse = 1.0f;
     // END SOLUTION
 #pragma unroll
-    for (int n = 0; n < OWN<D> * 8; n++) x_reg[n / 8][n % 8] *= inverse;
-    if (which != IS_V) {
-        uint8_t *rows = (which == IS_Q ? s.q : s.k) + (head * seqlen + first) * D;
+    for (int n = 0; n < QUAD * 8; n++) x_reg[n / 8][n % 8] *= inverse;
+    if (p.which != IS_V) {
+        uint8_t *rows = (p.which == IS_Q ? s.q : s.k) + ((int64_t)p.head * p.seqlen + p.first) * D;
 #pragma unroll
-        for (int n = 0; n < OWN<D>; n++) {
+        for (int n = 0; n < QUAD; n++) {
             const float *x = x_reg[n];
-            if (first + token<D>(n) < seqlen)
-                *(uint2 *)(rows + token<D>(n) * D + chunk<D>() * 8) =
-                    make_uint2(pack4_e4m3(x[0], x[1], x[2], x[3]), pack4_e4m3(x[4], x[5], x[6], x[7]));
+            uint2 packed = make_uint2(pack4_e4m3(x[0], x[1], x[2], x[3]), pack4_e4m3(x[4], x[5], x[6], x[7]));
+            if (p.first + token<D>(n) < p.seqlen)
+                *(uint2 *)(rows + token<D>(n) * D + chunk<D>() * 8) = packed;
         }
         return;
     }
     constexpr int APART = WARP / CHUNKS<D>;  // words change places, so that those of a warp lie in 32 banks
 #pragma unroll
-    for (int n = 0; n < OWN<D>; n += 4)
+    for (int e = 0; e < 8; e++)
+        v_smem[chunk<D>() * 8 + e][quad<D>() ^ chunk<D>() * APART] =
+            pack4_e4m3(x_reg[0][e], x_reg[1][e], x_reg[2][e], x_reg[3][e]);
+    __syncthreads();  // V^T is whole before it is read by rows, half a warp a row
+    unsigned pair = threadIdx.x % (WARP / 2) * 2;
+    uint8_t *columns = s.v + (int64_t)p.head * D * s.padded_k + p.first + pair * QUAD;
 #pragma unroll
-        for (int e = 0; e < 8; e++)
-            v_smem[chunk<D>() * 8 + e][quad<D>(n) ^ chunk<D>() * APART] =
-                pack4_e4m3(x_reg[n][e], x_reg[n + 1][e], x_reg[n + 2][e], x_reg[n + 3][e]);
-    __syncthreads();  // V^T is whole before it is read by rows
-    for (int d = warp(); d < D; d += PREPARE_THREADS / WARP)
-        ((uint32_t *)(s.v + (head * D + d) * s.padded_k + first))[lane()] = v_smem[d][lane() ^ d / 8 * APART];
+    for (unsigned n = 0; n < D * WARP / 2; n += PREPARE_THREADS<D>) {
+        unsigned d = (n + threadIdx.x) / (WARP / 2);
+        *(uint2 *)(columns + d * s.padded_k) = *(const uint2 *)&v_smem[d][pair ^ d / 8 * APART];
+    }
 }
 
 // ---- what a block's threads share ----
@@ -728,8 +756,8 @@ template <class T, int D, bool ROTATES, enum step STEP> static void attention_e4
     int kv_abreast = (int)fmin(kv_heads, fmax(1.0, L2_BYTES / head_bytes));
     p.abreast = a.causal ? kv_abreast * (a.heads / a.kv_heads) : 1;
 
-    prepare<T, D, ROTATES>
-        <<<lab_blocks(heads * p.s.q_blocks + 2 * kv_heads * p.s.k_blocks, 1), PREPARE_THREADS>>>(a, p.s);
+    unsigned parts = lab_blocks(heads * p.s.q_blocks + 2 * kv_heads * p.s.k_blocks, 1);
+    prepare<T, D, ROTATES><<<parts, (PREPARE_THREADS<D>)>>>(a, p.s);
     CUDA_CHECK(cudaGetLastError());
     CUtensorMap q_map = map_of("Q in e4m3", p.s.q, heads, a.seqlen_q, D, QUERIES, D);
     CUtensorMap k_map = map_of("K in e4m3", p.s.k, kv_heads, a.seqlen_k, D, KEYS, D);
