@@ -60,6 +60,15 @@ constexpr float ZERO_V_LOG2 = -90.0f;     // instead of the scale of zeros: belo
 constexpr float SCORE_MAX = 1 << 22;      // beyond, m is rounded by so much that P of 256 passes 448
 static_assert(QUERIES == QUANTISE_BLOCK && KEYS == QUANTISE_BLOCK, "a tile has one scale");
 
+constexpr int P_EXPONENT = 6;  // the largest P with the running maximum, which becomes the lazy one,
+constexpr float P_MAX = 1 << P_EXPONENT;
+constexpr float P_LIMIT = QUANTISE_MAX;  // and of eight P with the lazy one
+constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running maximum, as the lazy one failed
+#ifndef PROMOTION
+#define PROMOTION 2
+#endif
+constexpr unsigned SUMMED_TILES = PROMOTION;  // of keys, by the tensor cores; a power of two
+
 enum step { PROMOTED, UNPROMOTED };
 
 static __device__ int lane() { return threadIdx.x % WARP; }
@@ -288,6 +297,7 @@ template <int D> struct shared {
     char o[READERS][16 * D * 2];                // of a warp: rows on their way to O
     float4 q_scale[Q_STAGES], k_scale[STAGES];  // records of struct scratch
     unsigned tile[Q_STAGES];                    // which tile's queries lie in q
+    int overflow[Q_STAGES][READERS];            // of that tile's warps
     uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
@@ -321,11 +331,11 @@ struct problem {
     int abreast;     // heads that take turns: see find_work
 };
 
-// A tile of queries, and the tiles of keys that it goes through, from the last to the first: in those from
-// `open` on, some query does not see some key.
+// A tile of queries, and the tiles of keys that it goes through, from the last to the first. Of those before
+// `settled` every query sees every key, and every query has seen a key before.
 struct work {
     int head, kv_head;  // of all batches: batch * heads + head, as struct scratch counts
-    int first_query, tiles, open;
+    int first_query, tiles, settled;
 };
 
 // What scores of a tile of queries are multiplied by, up to the scale of K. Where Q is zero every --scale is
@@ -347,7 +357,7 @@ static __device__ struct work find_work(const struct problem *p, unsigned tile) 
     w.kv_head = w.head / (a->heads / a->kv_heads);
     w.first_query = (q_tiles - 1 - turn / taking) * QUERIES;
     w.tiles = (visible_keys(a, min(w.first_query + QUERIES, a->seqlen_q) - 1) + KEYS - 1) / KEYS;
-    w.open = visible_keys(a, w.first_query) / KEYS;
+    w.settled = (visible_keys(a, w.first_query) - 1) / KEYS;
     return w;
 }
 
@@ -372,21 +382,38 @@ static __device__ void load_v(const CUtensorMap *map, const struct work *w, int 
     tma_load_4d(shared_address(it->v[n % STAGES]), map, full, t * KEYS, 0, w->kv_head, 0);
 }
 
+// Whether a warp found that the lazy maximum does not do for the tile of this stage. Says so once.
+template <int D> static __device__ bool take_overflow(struct shared<D> *it, unsigned stage) {
+    int any = 0;
+    for (int i = 0; i < READERS; i++) {
+        any |= it->overflow[stage][i];
+        it->overflow[stage][i] = 0;
+    }
+    return any != 0;
+}
+
 template <int D>
 static __device__ void produce(const struct problem *p, const CUtensorMap *q_map, const CUtensorMap *k_map,
                                const CUtensorMap *v_map, struct shared<D> *it) {
-    unsigned tile = blockIdx.x, n = 0;  // the first of each block, then whichever nobody has drawn
+    unsigned fresh = blockIdx.x, n = 0;  // the first of each block, then whichever nobody has drawn
     for (unsigned turn = 0;; turn++) {
-        unsigned stage = turn % Q_STAGES;
+        unsigned stage = turn % Q_STAGES, other = 1 - stage, tile = fresh;
         uint32_t full = shared_address(&it->q_full[stage]);
         await_empty(it->q_empty, Q_STAGES, turn);
+        if (take_overflow<D>(it, stage)) {
+            tile = it->tile[stage] | AGAIN;
+        } else if (fresh < p->tiles) {
+            fresh = gridDim.x + atomicAdd(p->s.drawn, 1u);  // on its way during the loads
+        } else {  // there is no more, unless of what consumers have just now
+            await_empty(it->q_empty, Q_STAGES, turn + 1);
+            if (take_overflow<D>(it, other)) tile = it->tile[other] | AGAIN;
+        }
         it->tile[stage] = tile;
-        if (tile >= p->tiles) {  // there is no more: the consumers end, too
+        if ((tile & ~AGAIN) >= p->tiles) {  // the consumers end, too
             mbarrier_arrive(full);
             return;
         }
-        unsigned next = gridDim.x + atomicAdd(p->s.drawn, 1u);  // on its way during the loads
-        struct work w = find_work(p, tile);
+        struct work w = find_work(p, tile & ~AGAIN);
         mbarrier_arrive_expect_tx(full, QUERIES * D + sizeof(float4));
         tma_load_4d(shared_address(it->q[stage]), q_map, full, 0, w.first_query, w.head, 0);
         bulk_load(shared_address(&it->q_scale[stage]),
@@ -396,7 +423,6 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
             if (t > 0) load_k<D>(p, k_map, &w, t - 1, n + 1, it);
             load_v<D>(v_map, &w, t, n, it);
         }
-        tile = next;
     }
 }
 
@@ -406,13 +432,10 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
 // in row lane / 4, or that + 8 if i / 2 is odd (h = 0, 1), and column 8 (i / 4) + 2 (lane % 4) + i % 2. Four
 // neighbouring lanes share two whole rows.
 template <int D> struct registers {
-    float s[KEYS / 2];           // S, then P before it is rounded
-    uint32_t p[STEPS][4];        // P
-    float pv[D / 2], weight[2];  // P V of a tile that is not in O yet, and what it is multiplied by
-    float o[D / 2];
-    float m[2], l[2];  // the row's maximum, as a power of two; the sum of the lane's own P
-    float v_scale;     // of the tile that P is of
-    bool has_pv;
+    float s[KEYS / 2];          // S, then P before it is rounded
+    uint32_t p[STEPS][4];       // P
+    float pv[D / 2], o[D / 2];  // what the tensor cores sum, and the fp32 sum of what they have summed
+    float m[2], l[2];           // the row's maximum, as a power of two; the sum of the lane's own P
 };
 static __device__ int lane_row() { return lane() / 4; }
 static __device__ int lane_column() { return lane() % 4 * 2; }
@@ -439,27 +462,29 @@ static __device__ __forceinline__ void start_q_k(const uint8_t (*q_smem)[D], con
     wgmma_commit();
 }
 
-// Starts the product of P and a tile of V: PV = P V, or O += P V.
-template <int D, enum step STEP>
-static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], struct registers<D> &reg) {
-    uint64_t v = wgmma_descriptor(shared_address(v_smem), 16, 8 * KEYS, KEYS);
-    float(&sum)[D / 2] = STEP == PROMOTED ? reg.pv : reg.o;
-    wgmma_fence();  // P is written; ordinary code has used PV or O
-    wgmma_rs<__nv_fp8_e4m3, D, STEP == UNPROMOTED, false>(sum, reg.p[0], v);
-#pragma unroll
-    for (int i = 1; i < STEPS; i++)
-        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(sum, reg.p[i], v + i * STEP_BYTES / 16);
-    wgmma_commit();
-}
-
 // The promotion. Of a sum of e4m3 products a tensor core keeps fewer bits than fp32 has (common/ptx/wgmma.h),
-// so that what is small beside the sum gets lost. It sums 128 keys, and this adds up.
+// so that what is small beside the sum gets lost. It sums SUMMED_TILES tiles, and this adds up.
 template <int D> static __device__ __forceinline__ void promote(struct registers<D> &reg) {
-    // BEGIN SOLUTION promotion: O += PV in fp32, times the weight of the row.
+    // BEGIN SOLUTION promotion: O += PV in fp32.
 #pragma unroll
-    for (int i = 0; i < D / 2; i++) reg.o[i] += reg.pv[i] * reg.weight[i / 2 % 2];
+    for (int i = 0; i < D / 2; i++) reg.o[i] += reg.pv[i];
     // STUB (void)reg;
     // END SOLUTION
+}
+
+// Starts the product of P and tile n of V: PV += P V, or a new sum when the old one has gone into O.
+template <int D, enum step STEP>
+static __device__ __forceinline__ void start_p_v(const struct shared<D> *it, unsigned n,
+                                                 struct registers<D> &reg) {
+    uint64_t v = wgmma_descriptor(shared_address(it->v[n % STAGES]), 16, 8 * KEYS, KEYS);
+    bool adds = STEP == UNPROMOTED || n % SUMMED_TILES != 0;
+    if (!adds) promote(reg);
+    wgmma_fence();  // P is written; ordinary code has used PV
+    wgmma_rs_adding<__nv_fp8_e4m3, D, false>(reg.pv, reg.p[0], v, adds);
+#pragma unroll
+    for (int i = 1; i < STEPS; i++)
+        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(reg.pv, reg.p[i], v + i * STEP_BYTES / 16);
+    wgmma_commit();
 }
 
 // ---- the consumers: softmax ----
@@ -472,33 +497,93 @@ static __device__ __forceinline__ void mask(const int (&until)[2], float (&s_reg
         if (i / 4 * 8 + i % 2 >= until[i / 2 % 2] - lane_column()) s_reg[i] = -INFINITY;
 }
 
-// P = 2^(factor * S - m + 8) of S, in place. m, the row's largest factor * S, is brought up to date before,
-// and keep is what everything so far shrinks by. fmaxf passes over a NaN. The sum l does not, and through it
-// the NaN reaches O and LSE. scale: the tile's record; factor_q: |scale| log2(e) times the scale of Q.
-//
-// unpromoted: what the tensor cores sum over tiles cannot be multiplied by a scale of each tile. So P is. The
-// largest P * scale of V becomes 256, and l, which is without that scale, is divided by it.
-template <int D, enum step STEP>
+// P = 2^(factor * S - m + e) of S times the scale of V, in place, with e for a largest P of
+// P_MAX. What the tensor cores sum over tiles cannot be multiplied by a scale of each tile. So P is,
+// for one addition in the exponent, and l, which is without that scale, is divided by it. scale: the tile's
+// record; factor_q: |scale| log2(e) times the scale of Q.
+struct exponent {
+    float factor, shift;
+};
+static __device__ __forceinline__ struct exponent exponent_of(float4 scale, float factor_q) {
+    struct exponent e = {fmaxf(factor_q * scale.x, LEAST_FACTOR), scale.z};
+    return e;
+}
+
+// With the running maximum: m, the row's largest factor * S + shift, is brought up to date before, and keep
+// is what everything so far shrinks by. fmaxf passes over a NaN. The sum l does not, and through it the NaN
+// reaches O and LSE.
+template <int D>
 static __device__ __forceinline__ void softmax(float4 scale, float factor_q, struct registers<D> &reg,
                                                float (&keep)[2]) {
-    float factor = fmaxf(factor_q * scale.x, LEAST_FACTOR), shift = STEP == UNPROMOTED ? scale.z : 0.0f;
+    struct exponent e = exponent_of(scale, factor_q);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float top = fmaxf(reg.s[2 * h], reg.s[2 * h + 1]), sum = 0.0f;
 #pragma unroll
         for (int i = 2 * h + 4; i < KEYS / 2; i += 4) top = fmaxf(top, fmaxf(reg.s[i], reg.s[i + 1]));
-        float m = fmaxf(reg.m[h], quad_max(top) * factor + shift);
+        float m = fmaxf(reg.m[h], quad_max(top) * e.factor + e.shift);
         float base = m == -INFINITY ? 0.0f : m;  // no key yet: every P is 2^-inf
         keep[h] = ex2(reg.m[h] - base);
         reg.m[h] = m;
-        float offset = shift - base + QUANTISE_P_EXPONENT;
+        float offset = e.shift - base + P_EXPONENT;
 #pragma unroll
         for (int i = 2 * h; i < KEYS / 2; i += 4) {
-            reg.s[i] = ex2(reg.s[i] * factor + offset);
-            reg.s[i + 1] = ex2(reg.s[i + 1] * factor + offset);
+            reg.s[i] = ex2(reg.s[i] * e.factor + offset);
+            reg.s[i + 1] = ex2(reg.s[i + 1] * e.factor + offset);
             sum += reg.s[i] + reg.s[i + 1];
         }
-        reg.l[h] = reg.l[h] * keep[h] + sum * (STEP == UNPROMOTED ? scale.w : 1.0f);
+        reg.l[h] = reg.l[h] * keep[h] + sum * scale.w;
+    }
+}
+
+// With the lazy one, as in lab07_fa3_hopper: m stays as it is, and P may pass P_MAX, but not
+// P_LIMIT, where e4m3 ends. The largest sum of eight P is compared instead of P: an eighth of the maxima, and
+// before the first P there is nothing to wait for. Returns whether some sum passes the limit.
+template <int D>
+static __device__ __forceinline__ bool lazy_softmax(float4 scale, float factor_q, struct registers<D> &reg) {
+    struct exponent e = exponent_of(scale, factor_q);
+    float top = 0.0f;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float offset = e.shift - reg.m[h] + P_EXPONENT, sum = 0.0f;
+#pragma unroll
+        for (int i = 2 * h; i < KEYS / 2; i += 16) {
+            float part_reg[4];
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                float *s = &reg.s[i + 4 * n];
+                s[0] = ex2(s[0] * e.factor + offset);
+                s[1] = ex2(s[1] * e.factor + offset);
+                part_reg[n] = s[0] + s[1];
+            }
+            float part = (part_reg[0] + part_reg[1]) + (part_reg[2] + part_reg[3]);
+            top = fmaxf(top, part);
+            sum += part;
+        }
+        reg.l[h] += sum * scale.w;
+    }
+    return __any_sync(ALL_LANES, top > P_LIMIT);
+}
+
+// P has passed the limit. m becomes what it should be, and all that was made with the old one is divided. (By
+// 2^120 at most, as ex2 ends at 2^-126. A P that is infinite stays so, and so does l: see consume.)
+template <int D> static __device__ __forceinline__ void lower_p(struct registers<D> &reg) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float top = P_MAX;
+#pragma unroll
+        for (int i = 2 * h; i < KEYS / 2; i += 4) top = fmaxf(top, fmaxf(reg.s[i], reg.s[i + 1]));
+        float m = reg.m[h] + fminf(log2f(quad_max(top) * (1.0f / P_MAX)), 120.0f);
+        float by = ex2(reg.m[h] - m);  // of m as it is after rounding, so that later tiles agree with it
+#pragma unroll
+        for (int i = 2 * h; i < KEYS / 2; i += 4) reg.s[i] *= by, reg.s[i + 1] *= by;
+#pragma unroll
+        for (int i = 2 * h; i < D / 2; i += 4) {
+            reg.o[i] *= by, reg.o[i + 1] *= by;
+            reg.pv[i] *= by, reg.pv[i + 1] *= by;
+        }
+        reg.l[h] *= by;
+        reg.m[h] = m;
     }
 }
 
@@ -576,7 +661,7 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float l = quad_sum(reg.l[h]);
-        base[h] = reg.m[h] - QUANTISE_P_EXPONENT;  // l is the sum of 2^(score - base)
+        base[h] = reg.m[h] - P_EXPONENT;  // l is the sum of 2^(score - base)
         inverse[h] = l == 0.0f ? 0.0f : 1.0f / l;
         int r = h * 8 + lane_row();
         bool has_nan = false;
@@ -610,102 +695,111 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
 
 // ---- the consumers: the loop ----
 
-// S of tile n is there. Makes P of it, up to rounding; lets K's stage go. Returns the scale of V.
-template <int D, enum step STEP, bool MASKS>
-static __device__ __forceinline__ float use_scores(struct shared<D> *it, unsigned n, float factor_q,
-                                                   const int (&until)[2], int t, struct registers<D> &reg,
-                                                   float (&keep)[2]) {
+// S of tile n is there: its scales, and K's stage goes.
+template <int D> static __device__ __forceinline__ float4 leave_k(struct shared<D> *it, unsigned n) {
     float4 scale = it->k_scale[n % STAGES];
     release(it->k_empty, STAGES, n);
-    const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
-    if (MASKS) mask(until_here, reg.s);
-    softmax<D, STEP>(scale, factor_q, reg, keep);
-    return scale.y;
+    return scale;
 }
 
 // Waits for the product of P and tile n of V, and lets V's stage go.
-template <int D, enum step STEP>
+template <int D>
 static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     wgmma_wait<0>();
     release(it->v_empty, STAGES, n);
-    wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
+    wgmma_pin(reg.pv);
+    wgmma_pin(reg.p);
 }
 
-// From P of tile n to P of tile n + 1, of keys t * KEYS ... Before it, O has all tiles before n, but for PV.
+// From P of tile n to P of tile n + 1, of keys t * KEYS ...
 //
 // Where the branches are decides what runs beside what: ptxas moves arithmetic forward and back within a
-// stretch without a branch, and wgmma_wait to its beginning. That on has_pv keeps the promotion behind Q K^T;
-// that on `changes`, which asks for l, keeps the exponentials before the wait for P V; and that of the wait
-// for V keeps this one behind them.
-template <int D, enum step STEP, bool MASKS>
+// stretch without a branch, and wgmma_wait to its beginning. That of start_p_v keeps the promotion behind
+// Q K^T, and that of the wait for V keeps the wait for P V behind the exponentials.
+template <int D, enum step STEP, bool LAZY>
 static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
                                                  float factor_q, const int (&until)[2], int t,
                                                  struct registers<D> &reg) {
     await_full(it->k_full, STAGES, n + 1);
     start_q_k<D>(q_smem, it->k[(n + 1) % STAGES], reg);
-    if (STEP == PROMOTED && reg.has_pv) promote(reg);
-    start_p_v<D, STEP>(it->v[n % STAGES], reg);
+    start_p_v<D, STEP>(it, n, reg);
     wgmma_wait<1>();
     wgmma_pin(reg.s);
-    float keep[2], v_scale = use_scores<D, STEP, MASKS>(it, n + 1, factor_q, until, t, reg, keep);
-    // Most tiles change no maximum of a warp's rows. (A NaN in l changes nothing.)
-    bool changes = __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
-    if (STEP == PROMOTED && changes)
-#pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
+    float4 scale = leave_k<D>(it, n + 1);
+    float keep[2];
+    bool changes;
+    if (LAZY) {
+        changes = lazy_softmax<D>(scale, factor_q, reg);
+    } else {
+        const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
+        mask(until_here, reg.s);
+        softmax<D>(scale, factor_q, reg, keep);
+        changes = __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
+    }
     await_full(it->v_full, STAGES, n + 1);  // for the next step
-    end_p_v<D, STEP>(it, n, reg);
-    if (STEP == UNPROMOTED && changes)  // not before, the tensor cores had O
+    end_p_v<D>(it, n, reg);
+    if (LAZY && changes) lower_p<D>(reg);
+    if (!LAZY && changes)
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
+        for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2], reg.pv[i] *= keep[i / 2 % 2];
     round_p(reg);
-    for (int h = 0; h < 2; h++) reg.weight[h] = reg.v_scale * keep[h];
-    reg.v_scale = v_scale;
-    reg.has_pv = true;
+}
+
+// All tiles of keys, from the last to the first: O, m and l. n: tiles of keys so far, of all turns.
+template <int D, enum step STEP>
+static __device__ __forceinline__ void
+go_through_keys(struct shared<D> *it, const struct work *w, unsigned turn, bool again, float factor_q,
+                const int (&until)[2], unsigned *n_now, int reader, struct registers<D> &reg) {
+    const uint8_t(*q_smem)[D] = &it->q[turn % Q_STAGES][reader * 16 / ROWS * ROWS];
+    unsigned n = *n_now;
+    int t = w->tiles - 1, settled = again ? 0 : w->settled;
+    float keep[2];
+    await_full(it->k_full, STAGES, n);
+    start_q_k<D>(q_smem, it->k[n % STAGES], reg);
+    wgmma_wait<0>();
+    wgmma_pin(reg.s);
+    float4 scale = leave_k<D>(it, n);
+    const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
+    mask(until_here, reg.s);
+    softmax<D>(scale, factor_q, reg, keep);
+    round_p(reg);
+    await_full(it->v_full, STAGES, n);
+#pragma unroll 1
+    for (t--; t >= settled; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
+#pragma unroll 1
+    for (; t >= 0; t--, n++) next_tile<D, STEP, true>(it, q_smem, n, factor_q, until, t, reg);
+    start_p_v<D, STEP>(it, n, reg);
+    end_p_v<D>(it, n, reg);
+    promote(reg);
+    *n_now = n + 1;
 }
 
 template <class T, int D, enum step STEP>
 static __device__ __forceinline__ void consume(const struct problem *p, struct shared<D> *it) {
-    int reader = warp() - WARPGROUP / WARP, row = reader * 16;
-    for (unsigned turn = 0, n = 0;; turn++) {  // n: tiles of keys so far, of all turns
+    int reader = warp() - WARPGROUP / WARP;
+    for (unsigned turn = 0, n = 0;; turn++) {
         unsigned stage = turn % Q_STAGES;
         await_full(it->q_full, Q_STAGES, turn);
         unsigned tile =
             __shfl_sync(ALL_LANES, it->tile[stage], 0);  // the same in all lanes, for the compiler too
+        bool again = tile & AGAIN;
+        tile &= ~AGAIN;
         if (tile >= p->tiles) return;
         struct work w = find_work(p, tile);
-        const uint8_t(*q_smem)[D] = &it->q[stage][row / ROWS * ROWS];
-        float factor_q = factor_of(p, it->q_scale[stage].x), keep[2];
-        int first = w.first_query + row, t = w.tiles - 1;
+        float factor_q = factor_of(p, it->q_scale[stage].x);
+        int first = w.first_query + reader * 16;
         const int until[2] = {visible_keys(&p->a, first + lane_row()),
                               visible_keys(&p->a, first + lane_row() + 8)};
         struct registers<D> reg;
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] = 0.0f;
-        for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = reg.weight[h] = 0.0f;
-        reg.has_pv = false;
-        if (w.tiles > 0) {
-            await_full(it->k_full, STAGES, n);
-            start_q_k<D>(q_smem, it->k[n % STAGES], reg);
-            wgmma_wait<0>();
-            wgmma_pin(reg.s);
-            reg.v_scale = use_scores<D, STEP, true>(it, n, factor_q, until, t, reg, keep);
-            round_p(reg);
-            await_full(it->v_full, STAGES, n);
-#pragma unroll 1
-            for (t--; t >= w.open; t--, n++) next_tile<D, STEP, true>(it, q_smem, n, factor_q, until, t, reg);
-#pragma unroll 1
-            for (; t >= 0; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
-            release(it->q_empty, Q_STAGES, turn);
-            if (STEP == PROMOTED && reg.has_pv) promote(reg);
-            start_p_v<D, STEP>(it->v[n % STAGES], reg);
-            end_p_v<D, STEP>(it, n++, reg);
-            reg.weight[0] = reg.weight[1] = reg.v_scale;
-            if (STEP == PROMOTED) promote(reg);
-        } else {
-            release(it->q_empty, Q_STAGES, turn);
-        }
-        finish<T, D>(p, &w, first, reg, it->o[reader]);
+        for (int i = 0; i < D / 2; i++) reg.o[i] = reg.pv[i] = 0.0f;
+        for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = 0.0f;
+        if (w.tiles > 0) go_through_keys<D, STEP>(it, &w, turn, again, factor_q, until, &n, reader, reg);
+        // An infinite l (or a NaN): a score rose by more than the lazy maximum has room for.
+        bool overflow = !again && __any_sync(ALL_LANES, !(reg.l[0] < INFINITY && reg.l[1] < INFINITY));
+        if (lane() == 0) it->overflow[stage][reader] = overflow;
+        release(it->q_empty, Q_STAGES, turn);
+        if (!overflow) finish<T, D>(p, &w, first, reg, it->o[reader]);
     }
 }
 
@@ -716,6 +810,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) char shared_smem[];
     struct shared<D> *it = (struct shared<D> *)shared_smem;
     if (threadIdx.x == 0) {
+        for (unsigned i = 0; i < Q_STAGES * READERS; i++) it->overflow[i / READERS][i % READERS] = 0;
         make_barriers(it->q_full, it->q_empty, Q_STAGES);
         make_barriers(it->k_full, it->k_empty, STAGES);
         make_barriers(it->v_full, it->v_empty, STAGES);
