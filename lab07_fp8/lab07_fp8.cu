@@ -69,6 +69,11 @@ constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running ma
 #endif
 constexpr unsigned SUMMED_TILES = PROMOTION;  // of keys, by the tensor cores; a power of two
 
+#ifndef BEFORE
+#define BEFORE 32
+#endif
+constexpr int BEFORE_WAIT = BEFORE;  // of the 64 numbers of S: exponentials before the wait for P V
+
 enum step { PROMOTED, UNPROMOTED };
 
 static __device__ int lane() { return threadIdx.x % WARP; }
@@ -538,8 +543,9 @@ static __device__ __forceinline__ void softmax(float4 scale, float factor_q, str
 
 // With the lazy one, as in lab07_fa3_hopper: m stays as it is, and P may pass P_MAX, but not
 // P_LIMIT, where e4m3 ends. The largest sum of eight P is compared instead of P: an eighth of the maxima, and
-// before the first P there is nothing to wait for. Returns whether some sum passes the limit.
-template <int D>
+// before the first P there is nothing to wait for. Returns whether one passes it. Of S, numbers FROM to TO
+// - 1.
+template <int D, int FROM, int TO>
 static __device__ __forceinline__ bool lazy_softmax(float4 scale, float factor_q, struct registers<D> &reg) {
     struct exponent e = exponent_of(scale, factor_q);
     float top = 0.0f;
@@ -547,7 +553,7 @@ static __device__ __forceinline__ bool lazy_softmax(float4 scale, float factor_q
     for (int h = 0; h < 2; h++) {
         float offset = e.shift - reg.m[h] + P_EXPONENT, sum = 0.0f;
 #pragma unroll
-        for (int i = 2 * h; i < KEYS / 2; i += 16) {
+        for (int i = FROM + 2 * h; i < TO; i += 16) {
             float part_reg[4];
 #pragma unroll
             for (int n = 0; n < 4; n++) {
@@ -726,22 +732,28 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
     wgmma_wait<1>();
     wgmma_pin(reg.s);
     float4 scale = leave_k<D>(it, n + 1);
-    float keep[2];
-    bool changes;
     if (LAZY) {
-        changes = lazy_softmax<D>(scale, factor_q, reg);
+        bool passes = lazy_softmax<D, 0, BEFORE_WAIT>(scale, factor_q, reg);
+        await_full(it->v_full, STAGES, n + 1);  // for the next step
+        end_p_v<D>(it, n, reg);
+        passes |= lazy_softmax<D, BEFORE_WAIT, KEYS / 2>(scale, factor_q, reg);
+        round_p(reg);
+        if (!passes) return;
+        lower_p<D>(reg);
     } else {
         const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
         mask(until_here, reg.s);
+        float keep[2];
         softmax<D>(scale, factor_q, reg, keep);
-        changes = __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
-    }
-    await_full(it->v_full, STAGES, n + 1);  // for the next step
-    end_p_v<D>(it, n, reg);
-    if (LAZY && changes) lower_p<D>(reg);
-    if (!LAZY && changes)
+        // Most tiles change no maximum of a warp's rows. (A NaN in l changes nothing.)
+        bool changes =
+            __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
+        await_full(it->v_full, STAGES, n + 1);
+        end_p_v<D>(it, n, reg);
+        if (changes)
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2], reg.pv[i] *= keep[i / 2 % 2];
+            for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2], reg.pv[i] *= keep[i / 2 % 2];
+    }
     round_p(reg);
 }
 
