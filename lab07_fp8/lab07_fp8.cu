@@ -70,7 +70,7 @@ constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running ma
 constexpr unsigned SUMMED_TILES = PROMOTION;  // of keys, by the tensor cores; a power of two
 
 #ifndef BEFORE
-#define BEFORE 32
+#define BEFORE 48
 #endif
 constexpr int BEFORE_WAIT = BEFORE;  // of the 64 numbers of S: exponentials before the wait for P V
 
@@ -453,18 +453,27 @@ static __device__ __forceinline__ float quad_sum(float x) {
     return x;
 }
 
-// Starts S = Q K^T. Rows of D bytes, of queries and of keys.
+// The half of S that has the first 64 keys of a tile, or the others.
+static __device__ __forceinline__ float (&half_of(float (&s_reg)[KEYS / 2], int half))[KEYS / 4] {
+    return *(float(*)[KEYS / 4]) & s_reg[half * (KEYS / 4)];
+}
+
+// Starts S = Q K^T in two groups, of half the keys each. Rows of D bytes, of queries and of keys.
 template <int D>
 static __device__ __forceinline__ void start_q_k(const uint8_t (*q_smem)[D], const uint8_t (*k_smem)[D],
                                                  struct registers<D> &reg) {
     uint64_t q = wgmma_descriptor(shared_address(q_smem), 16, 8 * D, D);
-    uint64_t k = wgmma_descriptor(shared_address(k_smem), 16, 8 * D, D);
     wgmma_fence();  // ordinary code has used the registers of S
-    wgmma_ss<__nv_fp8_e4m3, KEYS, 0, false, false>(reg.s, q, k);
 #pragma unroll
-    for (int at = STEP_BYTES; at < D; at += STEP_BYTES)
-        wgmma_ss<__nv_fp8_e4m3, KEYS, 1, false, false>(reg.s, q + at / 16, k + at / 16);
-    wgmma_commit();
+    for (int half = 0; half < 2; half++) {
+        uint64_t k = wgmma_descriptor(shared_address(k_smem + half * (KEYS / 2)), 16, 8 * D, D);
+        wgmma_ss<__nv_fp8_e4m3, KEYS / 2, 0, false, false>(half_of(reg.s, half), q, k);
+#pragma unroll
+        for (int at = STEP_BYTES; at < D; at += STEP_BYTES)
+            wgmma_ss<__nv_fp8_e4m3, KEYS / 2, 1, false, false>(half_of(reg.s, half), q + at / 16,
+                                                               k + at / 16);
+        wgmma_commit();
+    }
 }
 
 // The promotion. Of a sum of e4m3 products a tensor core keeps fewer bits than fp32 has (common/ptx/wgmma.h),
@@ -701,13 +710,6 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
 
 // ---- the consumers: the loop ----
 
-// S of tile n is there: its scales, and K's stage goes.
-template <int D> static __device__ __forceinline__ float4 leave_k(struct shared<D> *it, unsigned n) {
-    float4 scale = it->k_scale[n % STAGES];
-    release(it->k_empty, STAGES, n);
-    return scale;
-}
-
 // Waits for the product of P and tile n of V, and lets V's stage go.
 template <int D>
 static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
@@ -726,21 +728,28 @@ template <int D, enum step STEP, bool LAZY>
 static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
                                                  float factor_q, const int (&until)[2], int t,
                                                  struct registers<D> &reg) {
-    await_full(it->k_full, STAGES, n + 1);
     start_q_k<D>(q_smem, it->k[(n + 1) % STAGES], reg);
     start_p_v<D, STEP>(it, n, reg);
-    wgmma_wait<1>();
-    wgmma_pin(reg.s);
-    float4 scale = leave_k<D>(it, n + 1);
+    float4 scale = it->k_scale[(n + 1) % STAGES];
     if (LAZY) {
-        bool passes = lazy_softmax<D, 0, BEFORE_WAIT>(scale, factor_q, reg);
+        wgmma_wait<2>();
+        wgmma_pin(half_of(reg.s, 0));
+        bool passes = lazy_softmax<D, 0, KEYS / 4>(scale, factor_q, reg);
         await_full(it->v_full, STAGES, n + 1);  // for the next step
+        wgmma_wait<1>();
+        wgmma_pin(half_of(reg.s, 1));
+        release(it->k_empty, STAGES, n + 1);
+        passes |= lazy_softmax<D, KEYS / 4, BEFORE_WAIT>(scale, factor_q, reg);
+        if (t > 0) await_full(it->k_full, STAGES, n + 2);  // likewise
         end_p_v<D>(it, n, reg);
         passes |= lazy_softmax<D, BEFORE_WAIT, KEYS / 2>(scale, factor_q, reg);
         round_p(reg);
         if (!passes) return;
         lower_p<D>(reg);
     } else {
+        wgmma_wait<1>();
+        wgmma_pin(reg.s);
+        release(it->k_empty, STAGES, n + 1);
         const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
         mask(until_here, reg.s);
         float keep[2];
@@ -749,6 +758,7 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
         bool changes =
             __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
         await_full(it->v_full, STAGES, n + 1);
+        if (t > 0) await_full(it->k_full, STAGES, n + 2);
         end_p_v<D>(it, n, reg);
         if (changes)
 #pragma unroll
@@ -770,12 +780,14 @@ go_through_keys(struct shared<D> *it, const struct work *w, unsigned turn, bool 
     start_q_k<D>(q_smem, it->k[n % STAGES], reg);
     wgmma_wait<0>();
     wgmma_pin(reg.s);
-    float4 scale = leave_k<D>(it, n);
+    float4 scale = it->k_scale[n % STAGES];
+    release(it->k_empty, STAGES, n);
     const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
     mask(until_here, reg.s);
     softmax<D>(scale, factor_q, reg, keep);
     round_p(reg);
     await_full(it->v_full, STAGES, n);
+    if (t > 0) await_full(it->k_full, STAGES, n + 1);
 #pragma unroll 1
     for (t--; t >= settled; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
 #pragma unroll 1
