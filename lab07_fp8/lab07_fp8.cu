@@ -64,11 +64,6 @@ constexpr int P_EXPONENT = 6;  // the largest P with the running maximum, which 
 constexpr float P_MAX = 1 << P_EXPONENT;
 constexpr float P_LIMIT = QUANTISE_MAX;  // and of eight P with the lazy one
 constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running maximum, as the lazy one failed
-#ifndef PROMOTION
-#define PROMOTION 2
-#endif
-constexpr unsigned SUMMED_TILES = PROMOTION;  // of keys, by the tensor cores; a power of two
-
 #ifndef BEFORE
 #define BEFORE 48
 #endif
@@ -439,7 +434,7 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
 template <int D> struct registers {
     float s[KEYS / 2];          // S, then P before it is rounded
     uint32_t p[STEPS][4];       // P
-    float pv[D / 2], o[D / 2];  // what the tensor cores sum, and the fp32 sum of what they have summed
+    float pv[D / 2], o[D / 2];  // P V of a tile, and the sum of these
     float m[2], l[2];           // the row's maximum, as a power of two; the sum of the lane's own P
 };
 static __device__ int lane_row() { return lane() / 4; }
@@ -477,7 +472,7 @@ static __device__ __forceinline__ void start_q_k(const uint8_t (*q_smem)[D], con
 }
 
 // The promotion. Of a sum of e4m3 products a tensor core keeps fewer bits than fp32 has (common/ptx/wgmma.h),
-// so that what is small beside the sum gets lost. It sums SUMMED_TILES tiles, and this adds up.
+// so that what is small beside the sum gets lost. It sums 128 keys, and this adds up.
 template <int D> static __device__ __forceinline__ void promote(struct registers<D> &reg) {
     // BEGIN SOLUTION promotion: O += PV in fp32.
 #pragma unroll
@@ -486,18 +481,16 @@ template <int D> static __device__ __forceinline__ void promote(struct registers
     // END SOLUTION
 }
 
-// Starts the product of P and tile n of V: PV += P V, or a new sum when the old one has gone into O.
+// Starts the product of P and a tile of V: PV = P V, or O += P V.
 template <int D, enum step STEP>
-static __device__ __forceinline__ void start_p_v(const struct shared<D> *it, unsigned n,
-                                                 struct registers<D> &reg) {
-    uint64_t v = wgmma_descriptor(shared_address(it->v[n % STAGES]), 16, 8 * KEYS, KEYS);
-    bool adds = STEP == UNPROMOTED || n % SUMMED_TILES != 0;
-    if (!adds) promote(reg);
-    wgmma_fence();  // P is written; ordinary code has used PV
-    wgmma_rs_adding<__nv_fp8_e4m3, D, false>(reg.pv, reg.p[0], v, adds);
+static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], struct registers<D> &reg) {
+    uint64_t v = wgmma_descriptor(shared_address(v_smem), 16, 8 * KEYS, KEYS);
+    float(&sum)[D / 2] = STEP == PROMOTED ? reg.pv : reg.o;
+    wgmma_fence();  // P is written; ordinary code has used PV or O
+    wgmma_rs<__nv_fp8_e4m3, D, STEP == UNPROMOTED, false>(sum, reg.p[0], v);
 #pragma unroll
     for (int i = 1; i < STEPS; i++)
-        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(reg.pv, reg.p[i], v + i * STEP_BYTES / 16);
+        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(sum, reg.p[i], v + i * STEP_BYTES / 16);
     wgmma_commit();
 }
 
@@ -593,10 +586,7 @@ template <int D> static __device__ __forceinline__ void lower_p(struct registers
 #pragma unroll
         for (int i = 2 * h; i < KEYS / 2; i += 4) reg.s[i] *= by, reg.s[i + 1] *= by;
 #pragma unroll
-        for (int i = 2 * h; i < D / 2; i += 4) {
-            reg.o[i] *= by, reg.o[i + 1] *= by;
-            reg.pv[i] *= by, reg.pv[i + 1] *= by;
-        }
+        for (int i = 2 * h; i < D / 2; i += 4) reg.o[i] *= by, reg.o[i + 1] *= by;
         reg.l[h] *= by;
         reg.m[h] = m;
     }
@@ -710,13 +700,14 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
 
 // ---- the consumers: the loop ----
 
-// Waits for the product of P and tile n of V, and lets V's stage go.
-template <int D>
+// Waits for the product of P and tile n of V, lets V's stage go and adds up.
+template <int D, enum step STEP>
 static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     wgmma_wait<0>();
     release(it->v_empty, STAGES, n);
-    wgmma_pin(reg.pv);
+    wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
     wgmma_pin(reg.p);
+    if (STEP == PROMOTED) promote(reg);
 }
 
 // From P of tile n to P of tile n + 1, of keys t * KEYS ...
@@ -729,7 +720,7 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
                                                  float factor_q, const int (&until)[2], int t,
                                                  struct registers<D> &reg) {
     start_q_k<D>(q_smem, it->k[(n + 1) % STAGES], reg);
-    start_p_v<D, STEP>(it, n, reg);
+    start_p_v<D, STEP>(it->v[n % STAGES], reg);
     float4 scale = it->k_scale[(n + 1) % STAGES];
     if (LAZY) {
         wgmma_wait<2>();
@@ -741,7 +732,7 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
         release(it->k_empty, STAGES, n + 1);
         passes |= lazy_softmax<D, KEYS / 4, BEFORE_WAIT>(scale, factor_q, reg);
         if (t > 0) await_full(it->k_full, STAGES, n + 2);  // likewise
-        end_p_v<D>(it, n, reg);
+        end_p_v<D, STEP>(it, n, reg);
         passes |= lazy_softmax<D, BEFORE_WAIT, KEYS / 2>(scale, factor_q, reg);
         round_p(reg);
         if (!passes) return;
@@ -759,10 +750,10 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
             __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
         await_full(it->v_full, STAGES, n + 1);
         if (t > 0) await_full(it->k_full, STAGES, n + 2);
-        end_p_v<D>(it, n, reg);
+        end_p_v<D, STEP>(it, n, reg);
         if (changes)
 #pragma unroll
-            for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2], reg.pv[i] *= keep[i / 2 % 2];
+            for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
     }
     round_p(reg);
 }
@@ -792,9 +783,8 @@ go_through_keys(struct shared<D> *it, const struct work *w, unsigned turn, bool 
     for (t--; t >= settled; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
 #pragma unroll 1
     for (; t >= 0; t--, n++) next_tile<D, STEP, true>(it, q_smem, n, factor_q, until, t, reg);
-    start_p_v<D, STEP>(it, n, reg);
-    end_p_v<D>(it, n, reg);
-    promote(reg);
+    start_p_v<D, STEP>(it->v[n % STAGES], reg);
+    end_p_v<D, STEP>(it, n, reg);
     *n_now = n + 1;
 }
 
@@ -816,7 +806,7 @@ static __device__ __forceinline__ void consume(const struct problem *p, struct s
                               visible_keys(&p->a, first + lane_row() + 8)};
         struct registers<D> reg;
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] = reg.pv[i] = 0.0f;
+        for (int i = 0; i < D / 2; i++) reg.o[i] = 0.0f;
         for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = 0.0f;
         if (w.tiles > 0) go_through_keys<D, STEP>(it, &w, turn, again, factor_q, until, &n, reader, reg);
         // An infinite l (or a NaN): a score rose by more than the lazy maximum has room for.
