@@ -13,21 +13,26 @@
 //     [key][column]: prepare writes it transposed.
 //   - An accumulator of P is not laid out like an operand of 8 bits, but it is if keys change places: prepare
 //     writes V's keys in the order that P's registers have (key_at).
-//   - e4m3 has four significant bits, and ends at 448: scales, a P of up to 256, promotion.
+//   - e4m3 has four significant bits, and ends at 448: scales, a P of 64 to 448, promotion.
+//   - Tensor cores are through with a tile in as many cycles as the exponentials take, and as most of the
+//     instructions. So these are few (the lazy maximum), and hardly one of them stands alone.
 //
 // A block stays on its multiprocessor and takes one tile of 128 queries after another. One thread, the
 // producer, has TMA load everything into rings of stages; two warpgroups, the consumers, have 64 queries
 // each. A consumer's step from P of tile n (128 keys) to that of tile n + 1; what stands between wgmma and
 // wait runs beside the tensor cores:
 //
-//     wait for K of n + 1        wgmma  S = Q K^T of n + 1
-//     O += PV of n - 1                                       in fp32, times the scale of V: the promotion
+//                                wgmma  S = Q K^T of n + 1, the first 64 keys, then the others
 //                                wgmma  PV = P V of n
-//     wait for S                 K's stage is free
-//     m, P = 2^(S - m + 8), l                                in fp32, P up to 256
+//     wait for the first of S
+//     P = 2^(S - m + 6), l       of the first 64 keys, in fp32
 //     wait for V of n + 1
+//     wait for the rest of S     K's stage is free
+//     P, l                       of 32 keys
+//     wait for K of n + 2
 //     wait for PV                V's stage is free
-//     P to e4m3
+//     P, l                       of the last 32 keys; O += PV in fp32, the promotion; P to e4m3
+//     m                          if P has passed 448, which is rare
 //
 //     ./lab run lab07_fp8      or        build/cpu/lab07_fp8 --causal --inputs added-outliers
 
@@ -60,15 +65,12 @@ constexpr float ZERO_V_LOG2 = -90.0f;     // instead of the scale of zeros: belo
 constexpr float SCORE_MAX = 1 << 22;      // beyond, m is rounded by so much that P of 256 passes 448
 static_assert(QUERIES == QUANTISE_BLOCK && KEYS == QUANTISE_BLOCK, "a tile has one scale");
 
-constexpr int P_EXPONENT = 6;  // the largest P with the running maximum, which becomes the lazy one,
+constexpr int P_EXPONENT = 6;  // what m makes of a row's largest P, as a power of two
 constexpr float P_MAX = 1 << P_EXPONENT;
-constexpr float P_LIMIT = QUANTISE_MAX;  // and of eight P with the lazy one
+constexpr float P_LIMIT = QUANTISE_MAX;  // and what the sum of eight P may grow to while m stays
 constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running maximum, as the lazy one failed
-#ifndef BEFORE
-#define BEFORE 48
-#endif
-constexpr int BEFORE_WAIT = BEFORE;  // of the 64 numbers of S: exponentials before the wait for P V
-
+// Of a thread's 64 numbers of S: those whose exponentials stand before the wait for P V.
+constexpr int BEFORE_WAIT = 48;
 enum step { PROMOTED, UNPROMOTED };
 
 static __device__ int lane() { return threadIdx.x % WARP; }
@@ -504,10 +506,10 @@ static __device__ __forceinline__ void mask(const int (&until)[2], float (&s_reg
         if (i / 4 * 8 + i % 2 >= until[i / 2 % 2] - lane_column()) s_reg[i] = -INFINITY;
 }
 
-// P = 2^(factor * S - m + e) of S times the scale of V, in place, with e for a largest P of
-// P_MAX. What the tensor cores sum over tiles cannot be multiplied by a scale of each tile. So P is,
-// for one addition in the exponent, and l, which is without that scale, is divided by it. scale: the tile's
-// record; factor_q: |scale| log2(e) times the scale of Q.
+// P = 2^(factor * S + shift - m + P_EXPONENT) takes the place of S. shift: the logarithm of V's scale. What
+// is summed over tiles cannot be multiplied by a scale of each tile afterwards. So P is, for one addition in
+// the exponent, and l, which is to be without that scale, is divided by it. scale: the tile's record;
+// factor_q: |scale| log2(e) times the scale of Q.
 struct exponent {
     float factor, shift;
 };
@@ -543,10 +545,9 @@ static __device__ __forceinline__ void softmax(float4 scale, float factor_q, str
     }
 }
 
-// With the lazy one, as in lab07_fa3_hopper: m stays as it is, and P may pass P_MAX, but not
-// P_LIMIT, where e4m3 ends. The largest sum of eight P is compared instead of P: an eighth of the maxima, and
-// before the first P there is nothing to wait for. Returns whether one passes it. Of S, numbers FROM to TO
-// - 1.
+// With the lazy one, as in lab07_fa3_hopper: m stays as it is, and P may pass P_MAX, but not P_LIMIT, where
+// e4m3 ends. What is compared is sums of eight P, which l needs anyway: an eighth of the maxima, and the
+// first exponential waits for none of them. Returns whether one has passed. Numbers FROM to TO - 1 of S.
 template <int D, int FROM, int TO>
 static __device__ __forceinline__ bool lazy_softmax(float4 scale, float factor_q, struct registers<D> &reg) {
     struct exponent e = exponent_of(scale, factor_q);
@@ -573,8 +574,9 @@ static __device__ __forceinline__ bool lazy_softmax(float4 scale, float factor_q
     return __any_sync(ALL_LANES, top > P_LIMIT);
 }
 
-// P has passed the limit. m becomes what it should be, and all that was made with the old one is divided. (By
-// 2^120 at most, as ex2 ends at 2^-126. A P that is infinite stays so, and so does l: see consume.)
+// A sum has passed the limit: m becomes the maximum of all that was seen, and what was made with the old one
+// is divided. (By 2^120 at most, as ex2 ends at 2^-126. A P that is infinite stays so, and so does l: see
+// consume.)
 template <int D> static __device__ __forceinline__ void lower_p(struct registers<D> &reg) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -713,8 +715,9 @@ static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n,
 // From P of tile n to P of tile n + 1, of keys t * KEYS ...
 //
 // Where the branches are decides what runs beside what: ptxas moves arithmetic forward and back within a
-// stretch without a branch, and wgmma_wait to its beginning. That of start_p_v keeps the promotion behind
-// Q K^T, and that of the wait for V keeps the wait for P V behind the exponentials.
+// stretch without a branch, and wgmma_wait to its beginning. So before each wait but the first stands another
+// for the producer, which is a branch; and what is to be done before it, is asked about in lazy_softmax: a
+// vote stays where it is.
 template <int D, enum step STEP, bool LAZY>
 static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
                                                  float factor_q, const int (&until)[2], int t,
