@@ -69,8 +69,15 @@ constexpr int P_EXPONENT = 6;  // what m makes of a row's largest P, as a power 
 constexpr float P_MAX = 1 << P_EXPONENT;
 constexpr float P_LIMIT = QUANTISE_MAX;  // and what the sum of eight P may grow to while m stays
 constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running maximum, as the lazy one failed
+#ifndef PROMOTION
+#define PROMOTION 2
+#endif
+#ifndef BEFORE
+#define BEFORE 32
+#endif
+constexpr unsigned SUMMED_TILES = PROMOTION;  // of keys, by the tensor cores: 1, 2, 4, ...
 // Of a thread's 64 numbers of S: those whose exponentials stand before the wait for P V.
-constexpr int BEFORE_WAIT = 48;
+constexpr int BEFORE_WAIT = BEFORE;
 enum step { PROMOTED, UNPROMOTED };
 
 static __device__ int lane() { return threadIdx.x % WARP; }
@@ -436,7 +443,7 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
 template <int D> struct registers {
     float s[KEYS / 2];          // S, then P before it is rounded
     uint32_t p[STEPS][4];       // P
-    float pv[D / 2], o[D / 2];  // P V of a tile, and the sum of these
+    float pv[D / 2], o[D / 2];  // P V of some tiles, and the sum of such sums
     float m[2], l[2];           // the row's maximum, as a power of two; the sum of the lane's own P
 };
 static __device__ int lane_row() { return lane() / 4; }
@@ -450,31 +457,22 @@ static __device__ __forceinline__ float quad_sum(float x) {
     return x;
 }
 
-// The half of S that has the first 64 keys of a tile, or the others.
-static __device__ __forceinline__ float (&half_of(float (&s_reg)[KEYS / 2], int half))[KEYS / 4] {
-    return *(float(*)[KEYS / 4]) & s_reg[half * (KEYS / 4)];
-}
-
-// Starts S = Q K^T in two groups, of half the keys each. Rows of D bytes, of queries and of keys.
+// Starts S = Q K^T. Rows of D bytes, of queries and of keys.
 template <int D>
 static __device__ __forceinline__ void start_q_k(const uint8_t (*q_smem)[D], const uint8_t (*k_smem)[D],
                                                  struct registers<D> &reg) {
     uint64_t q = wgmma_descriptor(shared_address(q_smem), 16, 8 * D, D);
+    uint64_t k = wgmma_descriptor(shared_address(k_smem), 16, 8 * D, D);
     wgmma_fence();  // ordinary code has used the registers of S
+    wgmma_ss<__nv_fp8_e4m3, KEYS, 0, false, false>(reg.s, q, k);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        uint64_t k = wgmma_descriptor(shared_address(k_smem + half * (KEYS / 2)), 16, 8 * D, D);
-        wgmma_ss<__nv_fp8_e4m3, KEYS / 2, 0, false, false>(half_of(reg.s, half), q, k);
-#pragma unroll
-        for (int at = STEP_BYTES; at < D; at += STEP_BYTES)
-            wgmma_ss<__nv_fp8_e4m3, KEYS / 2, 1, false, false>(half_of(reg.s, half), q + at / 16,
-                                                               k + at / 16);
-        wgmma_commit();
-    }
+    for (int at = STEP_BYTES; at < D; at += STEP_BYTES)
+        wgmma_ss<__nv_fp8_e4m3, KEYS, 1, false, false>(reg.s, q + at / 16, k + at / 16);
+    wgmma_commit();
 }
 
 // The promotion. Of a sum of e4m3 products a tensor core keeps fewer bits than fp32 has (common/ptx/wgmma.h),
-// so that what is small beside the sum gets lost. It sums 128 keys, and this adds up.
+// so that what is small beside the sum gets lost. It sums SUMMED_TILES tiles of keys, and this adds up.
 template <int D> static __device__ __forceinline__ void promote(struct registers<D> &reg) {
     // BEGIN SOLUTION promotion: O += PV in fp32.
 #pragma unroll
@@ -483,16 +481,18 @@ template <int D> static __device__ __forceinline__ void promote(struct registers
     // END SOLUTION
 }
 
-// Starts the product of P and a tile of V: PV = P V, or O += P V.
+// Starts the product of P and V of tile t: PV += P V, or PV = P V when the old sum has gone into O.
 template <int D, enum step STEP>
-static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], struct registers<D> &reg) {
+static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], int t,
+                                                 struct registers<D> &reg) {
     uint64_t v = wgmma_descriptor(shared_address(v_smem), 16, 8 * KEYS, KEYS);
-    float(&sum)[D / 2] = STEP == PROMOTED ? reg.pv : reg.o;
-    wgmma_fence();  // P is written; ordinary code has used PV or O
-    wgmma_rs<__nv_fp8_e4m3, D, STEP == UNPROMOTED, false>(sum, reg.p[0], v);
+    bool adds = STEP == UNPROMOTED || t % SUMMED_TILES != SUMMED_TILES - 1;
+    if (!adds) promote(reg);
+    wgmma_fence();  // P is written; ordinary code has used PV
+    wgmma_rs_adding<__nv_fp8_e4m3, D, false>(reg.pv, reg.p[0], v, adds);
 #pragma unroll
-    for (int i = 1; i < STEPS; i++)
-        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(sum, reg.p[i], v + i * STEP_BYTES / 16);
+    for (int step = 1; step < STEPS; step++)
+        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(reg.pv, reg.p[step], v + step * STEP_BYTES / 16);
     wgmma_commit();
 }
 
@@ -588,7 +588,10 @@ template <int D> static __device__ __forceinline__ void lower_p(struct registers
 #pragma unroll
         for (int i = 2 * h; i < KEYS / 2; i += 4) reg.s[i] *= by, reg.s[i + 1] *= by;
 #pragma unroll
-        for (int i = 2 * h; i < D / 2; i += 4) reg.o[i] *= by, reg.o[i + 1] *= by;
+        for (int i = 2 * h; i < D / 2; i += 4) {
+            reg.o[i] *= by, reg.o[i + 1] *= by;
+            reg.pv[i] *= by, reg.pv[i + 1] *= by;
+        }
         reg.l[h] *= by;
         reg.m[h] = m;
     }
@@ -702,14 +705,13 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
 
 // ---- the consumers: the loop ----
 
-// Waits for the product of P and tile n of V, lets V's stage go and adds up.
-template <int D, enum step STEP>
+// Waits for the product of P and tile n of V, and lets V's stage go.
+template <int D>
 static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     wgmma_wait<0>();
     release(it->v_empty, STAGES, n);
-    wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
+    wgmma_pin(reg.pv);
     wgmma_pin(reg.p);
-    if (STEP == PROMOTED) promote(reg);
 }
 
 // From P of tile n to P of tile n + 1, of keys t * KEYS ...
@@ -722,28 +724,22 @@ template <int D, enum step STEP, bool LAZY>
 static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
                                                  float factor_q, const int (&until)[2], int t,
                                                  struct registers<D> &reg) {
+    await_full(it->k_full, STAGES, n + 1);
     start_q_k<D>(q_smem, it->k[(n + 1) % STAGES], reg);
-    start_p_v<D, STEP>(it->v[n % STAGES], reg);
+    start_p_v<D, STEP>(it->v[n % STAGES], t + 1, reg);
+    wgmma_wait<1>();
+    wgmma_pin(reg.s);
     float4 scale = it->k_scale[(n + 1) % STAGES];
+    release(it->k_empty, STAGES, n + 1);
     if (LAZY) {
-        wgmma_wait<2>();
-        wgmma_pin(half_of(reg.s, 0));
-        bool passes = lazy_softmax<D, 0, KEYS / 4>(scale, factor_q, reg);
+        bool passes = lazy_softmax<D, 0, BEFORE_WAIT>(scale, factor_q, reg);
         await_full(it->v_full, STAGES, n + 1);  // for the next step
-        wgmma_wait<1>();
-        wgmma_pin(half_of(reg.s, 1));
-        release(it->k_empty, STAGES, n + 1);
-        passes |= lazy_softmax<D, KEYS / 4, BEFORE_WAIT>(scale, factor_q, reg);
-        if (t > 0) await_full(it->k_full, STAGES, n + 2);  // likewise
-        end_p_v<D, STEP>(it, n, reg);
+        end_p_v<D>(it, n, reg);
         passes |= lazy_softmax<D, BEFORE_WAIT, KEYS / 2>(scale, factor_q, reg);
         round_p(reg);
         if (!passes) return;
         lower_p<D>(reg);
     } else {
-        wgmma_wait<1>();
-        wgmma_pin(reg.s);
-        release(it->k_empty, STAGES, n + 1);
         const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
         mask(until_here, reg.s);
         float keep[2];
@@ -752,11 +748,10 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
         bool changes =
             __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
         await_full(it->v_full, STAGES, n + 1);
-        if (t > 0) await_full(it->k_full, STAGES, n + 2);
-        end_p_v<D, STEP>(it, n, reg);
+        end_p_v<D>(it, n, reg);
         if (changes)
 #pragma unroll
-            for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
+            for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2], reg.pv[i] *= keep[i / 2 % 2];
     }
     round_p(reg);
 }
@@ -781,13 +776,13 @@ go_through_keys(struct shared<D> *it, const struct work *w, unsigned turn, bool 
     softmax<D>(scale, factor_q, reg, keep);
     round_p(reg);
     await_full(it->v_full, STAGES, n);
-    if (t > 0) await_full(it->k_full, STAGES, n + 1);
 #pragma unroll 1
     for (t--; t >= settled; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
 #pragma unroll 1
     for (; t >= 0; t--, n++) next_tile<D, STEP, true>(it, q_smem, n, factor_q, until, t, reg);
-    start_p_v<D, STEP>(it->v[n % STAGES], reg);
-    end_p_v<D, STEP>(it, n, reg);
+    start_p_v<D, STEP>(it->v[n % STAGES], 0, reg);
+    end_p_v<D>(it, n, reg);
+    promote(reg);
     *n_now = n + 1;
 }
 
@@ -809,7 +804,7 @@ static __device__ __forceinline__ void consume(const struct problem *p, struct s
                               visible_keys(&p->a, first + lane_row() + 8)};
         struct registers<D> reg;
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] = 0.0f;
+        for (int i = 0; i < D / 2; i++) reg.o[i] = reg.pv[i] = 0.0f;
         for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = 0.0f;
         if (w.tiles > 0) go_through_keys<D, STEP>(it, &w, turn, again, factor_q, until, &n, reader, reg);
         // An infinite l (or a NaN): a score rose by more than the lazy maximum has room for.
