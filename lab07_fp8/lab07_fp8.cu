@@ -4,7 +4,7 @@
 // tokens (common/quantise.h), and another multiplies. Lecture 25, sections 5.1-5.4; FlashAttention-3 (Shah et
 // al. 2024), section 3.3. The table has:
 //
-//     fp8           P becomes e4m3, too; the tensor cores sum 128 keys, fp32 the rest: the promotion
+//     fp8           P becomes e4m3, too; the tensor cores sum 256 keys, fp32 the rest: the promotion
 //     rotated       Q and K are rotated before they are rounded, so that outliers are spread over a row
 //     unpromoted    the tensor cores sum all keys: fewer instructions, and less exact the more keys there are
 //
@@ -22,16 +22,14 @@
 // each. A consumer's step from P of tile n (128 keys) to that of tile n + 1; what stands between wgmma and
 // wait runs beside the tensor cores:
 //
-//                                wgmma  S = Q K^T of n + 1, the first 64 keys, then the others
-//                                wgmma  PV = P V of n
-//     wait for the first of S
-//     P = 2^(S - m + 6), l       of the first 64 keys, in fp32
+//     wait for K of n + 1        wgmma  S = Q K^T of n + 1
+//     O += PV                    in fp32, every second time: the promotion
+//                                wgmma  PV += P V of n
+//     wait for S                 K's stage is free
+//     P = 2^(S - m + 6), l       in fp32, of half the keys
 //     wait for V of n + 1
-//     wait for the rest of S     K's stage is free
-//     P, l                       of 32 keys
-//     wait for K of n + 2
 //     wait for PV                V's stage is free
-//     P, l                       of the last 32 keys; O += PV in fp32, the promotion; P to e4m3
+//     P, l                       of the other half; P to e4m3
 //     m                          if P has passed 448, which is rare
 //
 //     ./lab run lab07_fp8      or        build/cpu/lab07_fp8 --causal --inputs added-outliers
@@ -69,15 +67,9 @@ constexpr int P_EXPONENT = 6;  // what m makes of a row's largest P, as a power 
 constexpr float P_MAX = 1 << P_EXPONENT;
 constexpr float P_LIMIT = QUANTISE_MAX;  // and what the sum of eight P may grow to while m stays
 constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running maximum, as the lazy one failed
-#ifndef PROMOTION
-#define PROMOTION 2
-#endif
-#ifndef BEFORE
-#define BEFORE 32
-#endif
-constexpr unsigned SUMMED_TILES = PROMOTION;  // of keys, by the tensor cores: 1, 2, 4, ...
+constexpr unsigned SUMMED_TILES = 2;  // of keys, by the tensor cores, before they go into O: 1, 2, 4, ...
 // Of a thread's 64 numbers of S: those whose exponentials stand before the wait for P V.
-constexpr int BEFORE_WAIT = BEFORE;
+constexpr int BEFORE_WAIT = KEYS / 4;
 enum step { PROMOTED, UNPROMOTED };
 
 static __device__ int lane() { return threadIdx.x % WARP; }
@@ -481,7 +473,8 @@ template <int D> static __device__ __forceinline__ void promote(struct registers
     // END SOLUTION
 }
 
-// Starts the product of P and V of tile t: PV += P V, or PV = P V when the old sum has gone into O.
+// Starts the product of P and V of tile t: PV += P V, or PV = P V when the old sum has gone into O. That is a
+// matter of t, and not of how many tiles the block has had: O is the same, whichever it has drawn before.
 template <int D, enum step STEP>
 static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], int t,
                                                  struct registers<D> &reg) {
@@ -717,9 +710,9 @@ static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n,
 // From P of tile n to P of tile n + 1, of keys t * KEYS ...
 //
 // Where the branches are decides what runs beside what: ptxas moves arithmetic forward and back within a
-// stretch without a branch, and wgmma_wait to its beginning. So before each wait but the first stands another
-// for the producer, which is a branch; and what is to be done before it, is asked about in lazy_softmax: a
-// vote stays where it is.
+// stretch without a branch, and wgmma_wait to its beginning. That of the promotion keeps it behind Q K^T;
+// that of the wait for V keeps the wait for P V behind the first exponentials, together with the vote about
+// them, which is not moved across a branch.
 template <int D, enum step STEP, bool LAZY>
 static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
                                                  float factor_q, const int (&until)[2], int t,
