@@ -13,7 +13,7 @@
 //     [key][column]: prepare writes it transposed.
 //   - An accumulator of P is not laid out like an operand of 8 bits, but it is if keys change places: prepare
 //     writes V's keys in the order that P's registers have (key_at).
-//   - e4m3 has four significant bits, and ends at 448: scales, a P of 64 to 448, promotion.
+//   - e4m3 has four significant bits, and ends at 448: scales, a P of 32 to 448, promotion.
 //   - Tensor cores are through with a tile in as many cycles as the exponentials take, and as most of the
 //     instructions. So these are few (the lazy maximum), and hardly one of them stands alone.
 //
@@ -26,7 +26,7 @@
 //     O += PV                    in fp32, every second time: the promotion
 //                                wgmma  PV += P V of n
 //     wait for S                 K's stage is free
-//     P = 2^(S - m + 6), l       in fp32, of half the keys
+//     P = 2^(S - m + 5), l       in fp32, of half the keys
 //     wait for V of n + 1
 //     wait for PV                V's stage is free
 //     P, l                       of the other half; P to e4m3
@@ -63,7 +63,7 @@ constexpr float ZERO_V_LOG2 = -90.0f;     // instead of the scale of zeros: belo
 constexpr float SCORE_MAX = 1 << 22;      // beyond, m is rounded by so much that P of 256 passes 448
 static_assert(QUERIES == QUANTISE_BLOCK && KEYS == QUANTISE_BLOCK, "a tile has one scale");
 
-constexpr int P_EXPONENT = 6;  // what m makes of a row's largest P, as a power of two
+constexpr int P_EXPONENT = 5;  // what m makes of a row's largest P, as a power of two
 constexpr float P_MAX = 1 << P_EXPONENT;
 constexpr float P_LIMIT = QUANTISE_MAX;  // and what the sum of eight P may grow to while m stays
 constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running maximum, as the lazy one failed
