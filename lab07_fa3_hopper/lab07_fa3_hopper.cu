@@ -62,6 +62,7 @@ struct order {
     int pairs;          // (batch, head)
     int longest_first;  // 1: a section of pairs after the other, and of its tiles the last first
     int section;        // pairs whose K and V the L2 cache holds at a time
+    int before;         // queries that the first tile lacks, whole warpgroups of them
 };
 
 // One of them.
@@ -79,7 +80,7 @@ static __device__ void find_work(const struct attention *a, const struct order *
     }
     w->batch = pair / a->heads;
     w->head = pair % a->heads;
-    w->first_query = tile * queries;
+    w->first_query = tile * queries - order->before;
 }
 
 // How many keys the last of `queries` queries sees, and so how many at least one does: keys 0, 1, ...
@@ -964,7 +965,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
         if (tile != NOTHING) {
             int first_query = uniform(news->work.first_query) + group * ROWS, tiles = uniform(news->tiles);
             unsigned again = (unsigned)uniform((int)news->again);
-            bool mine = !again || (again >> group & 1);
+            bool mine = first_query >= 0 && (!again || (again >> group & 1));
             int seen = mine ? tiles_of(keys_of(a, first_query, ROWS), KEYS<D>) : 0;
             float m_reg[2], l_reg[2], o_reg[D / 2];
             compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, q_smem, &c, m_reg,
@@ -1082,7 +1083,7 @@ template <class T> static struct maps maps_of(const struct attention *a, int q_r
     return maps;
 }
 static struct order order_of(const struct attention *a, int queries) {
-    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1};
+    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1, 0};
     return order;
 }
 static int multiprocessors() {
@@ -1092,14 +1093,17 @@ static int multiprocessors() {
     return count;
 }
 // Causal: of as many heads as the L2 cache holds K and V of (about 32 MB of it), the tiles with the most keys
-// first. Without a mask all tiles are alike, and blocks at neighbouring tiles of a head share its K and V.
-static void set_sections(const struct attention *a, struct order *order) {
+// first. And if the queries do not fill all tiles, what is missing is missing in the first tile, where a
+// warpgroup without queries stands idle for a tile of keys or two; in the last one it would for all of them.
+// Without a mask all tiles are alike, and blocks at neighbouring tiles of a head share its K and V.
+static void set_sections(const struct attention *a, int queries, struct order *order) {
     constexpr double L2_BYTES = 32 << 20;
     double bytes = 4.0 * a->seqlen_k * a->head_dim;  // K and V of a head
     int group = a->heads / a->kv_heads;              // heads that share them
     double heads = fmax(1.0, floor(L2_BYTES / fmax(bytes, 1.0))) * group;
     order->longest_first = a->causal;
     order->section = (int)fmin(heads, order->pairs);
+    if (a->causal) order->before = (order->tiles * queries - a->seqlen_q) / ROWS * ROWS;
 }
 
 template <class T, int D> static void tma_of(struct attention a) {
@@ -1116,7 +1120,7 @@ template <class T, int D, int STEP, bool TRACE> static void specialized_tiles_of
     struct order order = order_of(&a, QUERIES<D>);
     unsigned blocks = lab_blocks((int64_t)order.pairs * order.tiles, 1);
     if (STEP >= PERSISTENT) {
-        set_sections(&a, &order);
+        set_sections(&a, QUERIES<D>, &order);
         blocks = min(blocks, (unsigned)multiprocessors());
         CUDA_CHECK(cudaMemsetAsync(a.workspace, 0, sizeof(int)));
     }
