@@ -726,14 +726,15 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
 // the logarithm. (Not by a power of two, though that would be exact: where one key has nearly all the weight,
 // its p is 1 then, which no rounding to 16 bits changes, and O is its V to the bit.) And a jump of more than
 // 2^127 leaves an infinity in l: then the tile of queries is done once more with the running maximum.
+// lower_p returns whether it changed p.
 template <int D>
-static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_reg)[KEYS<D> / 2],
+static __device__ __forceinline__ bool lower_p(const float *sum_reg, float (&s_reg)[KEYS<D> / 2],
                                                float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
     // BEGIN SOLUTION lazy: l takes the sums in; where one passed LARGE, all of the row goes to a larger m.
     constexpr float LARGE = 1 << 15;
     l_reg[0] += sum_reg[0];
     l_reg[1] += sum_reg[1];
-    if (!__any_sync(ALL_LANES, fmaxf(sum_reg[0], sum_reg[1]) > LARGE)) return;
+    if (!__any_sync(ALL_LANES, fmaxf(sum_reg[0], sum_reg[1]) > LARGE)) return false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         // By 2^120 at most, as ex2 ends at 2^-126; P of 2^8 has room.
@@ -744,6 +745,8 @@ static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_r
         l_reg[h] *= by;
         m_reg[h] = m;
     }
+    return true;
+    // STUB return false;
     // STUB (void)sum_reg, (void)s_reg, (void)m_reg, (void)l_reg, (void)o_reg;
     // END SOLUTION
 }
@@ -781,8 +784,10 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         wgmma_pin(p_reg);
         trace_mark(trace, SOFTMAX);
         leave(empty(&c->state->v, n));
-        lower_p<D>(sum_reg, s_reg, m_reg, l_reg, o_reg);
+        // Before it is known whether P is too large: else, at D = 64, ptxas adds the sums up here, behind the
+        // wait, and rounds after that, while the units for exponentials stand idle.
         pack_p<T>(s_reg, p_reg);
+        if (lower_p<D>(sum_reg, s_reg, m_reg, l_reg, o_reg)) pack_p<T>(s_reg, p_reg);
     } else {
         float keep_reg[2];
         if (tile >= open) mask(a, query, tile * KEYS<D>, s_reg);
