@@ -40,12 +40,13 @@ constexpr float LN2 = 0.69314718f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
 
-template <int D> constexpr int KEYS = 128;                 // in a tile of K or V
-template <> constexpr int KEYS<256> = 80;                  // more do not fit into shared memory
-template <int D> constexpr int GROUPS = D == 64 ? 3 : 2;   // warpgroups that compute
-template <int D> constexpr int QUERIES = GROUPS<D> *ROWS;  // of a block
-template <int D> constexpr int Q_BYTES = ROWS *D * 2;      // of a warpgroup
-template <int D> constexpr int K_BYTES = KEYS<D> *D * 2;   // of a tile of K or of V
+template <int D> constexpr int KEYS = 128;                  // in a tile of K or V
+template <> constexpr int KEYS<256> = 80;                   // more do not fit into shared memory
+template <int D> constexpr int GROUPS = D == 64 ? 3 : 2;    // warpgroups that compute
+template <int D> constexpr int QUERIES = GROUPS<D> *ROWS;   // of a block
+template <int D> constexpr int Q_BYTES = ROWS *D * 2;       // of a warpgroup
+template <int D> constexpr int Q_STAGES = D == 64 ? 2 : 1;  // tiles of queries in shared memory
+template <int D> constexpr int K_BYTES = KEYS<D> *D * 2;    // of a tile of K or of V
 
 static __device__ int lane() { return threadIdx.x % WARP; }
 static __device__ int lane_row() { return lane() / 4; }
@@ -453,7 +454,8 @@ template <int D> static __device__ __forceinline__ uint64_t by_columns(uint32_t 
 }
 
 // The place of Q, K and V in shared memory, from a multiple of 1024 bytes on.
-template <int D> constexpr int K_AT = GROUPS<D> *Q_BYTES<D>;  // [STAGES] tiles of K; Q before them
+template <int D>
+constexpr int K_AT = Q_STAGES<D> *GROUPS<D> *Q_BYTES<D>;  // [STAGES] tiles of K; Q before them
 template <int D> constexpr int V_AT = K_AT<D> + STAGES *K_BYTES<D>;
 template <int D> constexpr int END_OF_V = V_AT<D> + STAGES *K_BYTES<D>;
 
@@ -581,7 +583,7 @@ constexpr int THE_END = -2;
 
 template <int D> struct shared_state {
     struct ring k, v, message;
-    uint64_t q_full[GROUPS<D>], q_empty[GROUPS<D>];  // each warpgroup has a Q of its own
+    uint64_t q_full[Q_STAGES<D> * GROUPS<D>], q_empty[Q_STAGES<D> * GROUPS<D>];
     struct news news[STAGES];
     int doubtful[STAGES];                 // lazy_max: the last tiles, if they may have to be done again, ...
     int overflow[STAGES][GROUPS<D> * 4];  // ... and whether a warp found that they have
@@ -595,6 +597,12 @@ static __device__ void set_news(const struct attention *a, const struct order *o
     find_work(a, order, tile, QUERIES<D>, &news->work);
     news->tiles = tiles_of(keys_of(a, news->work.first_query, QUERIES<D>), KEYS<D>);
 }
+
+// Which tile of Q in shared memory, and which pair of mbarriers, use n of a warpgroup's Q takes.
+template <int D> static __device__ int q_place(int n, int group) {
+    return n % Q_STAGES<D> * GROUPS<D> + group;
+}
+template <int D> static __device__ int q_parity(int n) { return n / Q_STAGES<D> % 2; }
 
 // How many stages have been used so far. Producer and consumers count alike.
 struct uses {
@@ -612,8 +620,9 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
     int kv_head = kv_head_of(a, w->head), tiles = news->tiles;
     if (tiles == 0 && O_IN_Q<D, STEP>) {
         for (int g = 0; g < GROUPS<D>; g++) {
-            mbarrier_wait(shared_address(&state->q_empty[g]), (uses->q + 1) % 2);  // O and Q before are gone
-            mbarrier_arrive(shared_address(&state->q_full[g]));
+            mbarrier_wait(shared_address(&state->q_empty[q_place<D>(uses->q, g)]),
+                          q_parity<D>(uses->q) ^ 1);  // O and Q before are gone
+            mbarrier_arrive(shared_address(&state->q_full[q_place<D>(uses->q, g)]));
         }
         uses->q++;
     }
@@ -630,10 +639,12 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
         }
         for (int g = 0; i == 0 && g < GROUPS<D>; g++) {
             trace_mark(trace, WAIT_EMPTY);
-            mbarrier_wait(shared_address(&state->q_empty[g]), (uses->q + 1) % 2);  // nobody still reads Q
+            mbarrier_wait(shared_address(&state->q_empty[q_place<D>(uses->q, g)]),
+                          q_parity<D>(uses->q) ^ 1);  // nobody still reads it
             trace_mark(trace, LOAD);
-            load_tile<D, ROWS>(&maps->q, w->batch, w->head, w->first_query + g * ROWS, smem + g * Q_BYTES<D>,
-                               shared_address(&state->q_full[g]));
+            load_tile<D, ROWS>(&maps->q, w->batch, w->head, w->first_query + g * ROWS,
+                               smem + q_place<D>(uses->q, g) * Q_BYTES<D>,
+                               shared_address(&state->q_full[q_place<D>(uses->q, g)]));
         }
         if (i > 0) {
             int n = uses->kv + i - 1;
@@ -819,7 +830,6 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     struct shared_state<D> *state = c->state;
     int query = first_query + warp() % 4 * 16 + lane_row(), keys = visible_keys(a, first_query);
     int open = keys / K;  // tiles 0 ... open - 1 need no mask
-    uint32_t q_empty = shared_address(&state->q_empty[c->group]);
 #pragma unroll
     for (int i = 0; i < D / 2; i++) o_reg[i] = 0.0f;
     c->uses.kv = uniform(c->uses.kv), c->uses.q = uniform(c->uses.q);
@@ -827,11 +837,14 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     l_reg[0] = l_reg[1] = 0.0f;
     if (tiles == 0 && !O_IN_Q<D, STEP>) return;
     trace_mark(trace, WAIT_Q);
-    mbarrier_wait(shared_address(&state->q_full[c->group]),
-                  c->uses.q++ % 2);  // Q is there, or its place free
+    int use = c->uses.q++;
+    uint32_t q_empty = shared_address(&state->q_empty[q_place<D>(use, c->group)]);
+    mbarrier_wait(shared_address(&state->q_full[q_place<D>(use, c->group)]),
+                  q_parity<D>(use));  // Q is there, or its place free
     if (tiles == 0) return;
+    c->q = by_rows(shared_address(q_smem) + q_place<D>(use, c->group) * Q_BYTES<D>);
     if (a->scale < 0.0f) {
-        negate(q_smem, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
+        negate(q_smem + q_place<D>(use, c->group) * Q_BYTES<D>, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
         fence_proxy_async();      // wgmma is to see what ordinary stores wrote
         sync_group<D>(c->group);  // all of the group's Q is negated
     }
@@ -951,13 +964,9 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
                                                float factor, char *shared_smem,
                                                struct shared_state<D> *state) {
     int group = warp() / 4 - 1;
-    char *q_smem = shared_smem + group * Q_BYTES<D>;
     uint32_t smem = shared_address(shared_smem);
     struct consumer<D> c = {
-        state, group, by_rows(shared_address(q_smem)), by_rows(smem + K_AT<D>), by_columns<D>(smem + V_AT<D>),
-        {
-            0, 0
-        }
+        state, group, 0, by_rows(smem + K_AT<D>), by_columns<D>(smem + V_AT<D>), { 0, 0 }
     };
     tracer<TRACE> trace = trace_begin<TRACE>(a->trace, CONSUMER + group, threadIdx.x % GROUP == 0);
     if (STEP == PINGPONG && group == GROUPS<D> - 1) bar_arrive(1, 2 * GROUP);  // group 0 begins
@@ -973,7 +982,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
             bool mine = first_query >= 0 && (!again || (again >> group & 1));
             int seen = mine ? tiles_of(keys_of(a, first_query, ROWS), KEYS<D>) : 0;
             float m_reg[2], l_reg[2], o_reg[D / 2];
-            compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, q_smem, &c, m_reg,
+            compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, shared_smem, &c, m_reg,
                                      l_reg, o_reg, &trace);
             trace_mark(&trace, STORE);
             bool overflow = STEP == LAZY_MAX && !news->again &&
@@ -990,7 +999,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
                                 o_smem);
             if (O_IN_Q<D, STEP> && lane() == 0) {
                 bulk_wait_read<0>();  // O has left the place of Q
-                mbarrier_arrive(shared_address(&state->q_empty[group]));
+                mbarrier_arrive(shared_address(&state->q_empty[q_place<D>(c.uses.q - 1, group)]));
             }
         }
         if (STEP < PERSISTENT) break;
@@ -1054,9 +1063,9 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
         make_ring(&state.k, 1, GROUPS<D>);
         make_ring(&state.v, 1, GROUPS<D>);
         make_ring(&state.message, 1, GROUPS<D> * 4);
-        for (int g = 0; g < GROUPS<D>; g++) {
-            mbarrier_init(shared_address(&state.q_full[g]), 1);
-            mbarrier_init(shared_address(&state.q_empty[g]), O_IN_Q<D, STEP> ? 4 : 1);
+        for (int i = 0; i < Q_STAGES<D> * GROUPS<D>; i++) {
+            mbarrier_init(shared_address(&state.q_full[i]), 1);
+            mbarrier_init(shared_address(&state.q_empty[i]), O_IN_Q<D, STEP> ? 4 : 1);
         }
         fence_mbarrier_init();
         for (int i = 0; i < STAGES; i++) state.doubtful[i] = NOTHING;
