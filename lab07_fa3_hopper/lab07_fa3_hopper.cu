@@ -192,13 +192,15 @@ static __device__ __forceinline__ void raise_maximum(const float (&s_reg)[N], fl
 
 // ---- results, from registers to global memory ----
 
-// LSE of a row, and what O is still to be multiplied with.
-static __device__ float finish_row(const struct attention *a, const struct work *w, int query, float m,
-                                   float l) {
+// What O of a row is still to be multiplied with. l is no less than 1 nearly always, and never so small or
+// large that the fast division (2 units in the last place) would matter.
+static __device__ float inverse_of(float l) { return l == 0.0f ? 0.0f : __fdividef(1.0f, l); }
+
+static __device__ void store_lse(const struct attention *a, const struct work *w, int query, float m,
+                                 float l) {
     if (lane_column() == 0 && query < a->seqlen_q)
         a->lse[((int64_t)w->batch * a->heads + w->head) * a->seqlen_q + query] =
-            l == 0.0f ? -INFINITY : (m + log2f(l)) * LN2;
-    return l == 0.0f ? 0.0f : 1.0f / l;
+            l == 0.0f ? -INFINITY : (m + __log2f(l)) * LN2;
 }
 
 // Rows of a warp's 16 that have a NaN in O and none in l are computed once more from the keys that they see
@@ -232,7 +234,8 @@ static __device__ __forceinline__ void store_rows(const struct attention *a, con
     for (int h = 0; h < 2; h++) {
         int query = first_query + 8 * h + lane_row();
         float l = quad_sum(l_reg[h]);
-        inverse_reg[h] = finish_row(a, w, query, m_reg[h], l);
+        inverse_reg[h] = inverse_of(l);
+        store_lse(a, w, query, m_reg[h], l);
         T *o = row<T>(a->o, w->batch, w->head, query) + lane_column();
         bool has_nan = false;
 #pragma unroll
@@ -917,7 +920,7 @@ template <class T, int D>
 static __device__ __forceinline__ void
 send_rows(const struct maps *maps, const struct attention *a, const struct work *w, int first_query,
           bool again, const float *m_reg, const float *l_reg, const float (&o_reg)[D / 2], uint32_t o_smem) {
-    float inverse_reg[2];
+    float sum_reg[2], inverse_reg[2];
     unsigned broken_reg[2];
     if (lane() == 0) {
         if (again)
@@ -928,12 +931,13 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
     __syncwarp();  // it has, for all lanes
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float l = quad_sum(l_reg[h]), sum = 0.0f;
-        int query = first_query + 8 * h + lane_row();
-        inverse_reg[h] = finish_row(a, w, query, m_reg[h], l);
+        float sum = 0.0f;
+        sum_reg[h] = quad_sum(l_reg[h]);
+        inverse_reg[h] = inverse_of(sum_reg[h]);
 #pragma unroll
         for (int j = 0; j < D / 8; j++) sum += o_reg[4 * j + 2 * h] + o_reg[4 * j + 2 * h + 1];
-        broken_reg[h] = __ballot_sync(ALL_LANES, isnan(sum) && !isnan(l) && query < a->seqlen_q);
+        broken_reg[h] = __ballot_sync(ALL_LANES, isnan(sum) && !isnan(sum_reg[h]) &&
+                                                     first_query + 8 * h + lane_row() < a->seqlen_q);
     }
     int r = lane() % 8 + lane() / 8 % 2 * 8;  // the row and half of 16 columns whose place the lane gives
 #pragma unroll
@@ -953,6 +957,9 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
             tma_store_4d(&maps->o, o_smem + c * 16 * 2, c, first_query, w->head, w->batch);
         bulk_commit();
     }
+    // Only now, as the fence may wait until they are on their way.
+#pragma unroll
+    for (int h = 0; h < 2; h++) store_lse(a, w, first_query + 8 * h + lane_row(), m_reg[h], sum_reg[h]);
     if (!a->causal || !(broken_reg[0] | broken_reg[1])) return;
     if (lane() == 0) bulk_wait<0>();  // O is written before rows of it are written again
     __syncwarp();                     // it is, for all lanes
