@@ -35,18 +35,17 @@ constexpr int GROUP = 128;  // threads of a warpgroup
 constexpr int ROWS = 64;    // queries of a warpgroup: 16 of each warp
 constexpr int PANEL = 64;   // columns of a panel: 128 bytes, the longest line that TMA swizzles
 constexpr int LINE = 128;   // bytes of a panel's row
-constexpr int STAGES = 2;   // tiles of K, and of V, in shared memory
+constexpr int STAGES = 2;   // tiles of K, and of V, in shared memory: one is multiplied, one comes
 constexpr float LN2 = 0.69314718f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
 
-template <int D> constexpr int KEYS = 128;                  // in a tile of K or V
-template <> constexpr int KEYS<256> = 80;                   // more do not fit into shared memory
-template <int D> constexpr int GROUPS = D == 64 ? 3 : 2;    // warpgroups that compute
-template <int D> constexpr int QUERIES = GROUPS<D> *ROWS;   // of a block
-template <int D> constexpr int Q_BYTES = ROWS *D * 2;       // of a warpgroup
-template <int D> constexpr int Q_STAGES = D == 64 ? 2 : 1;  // tiles of queries in shared memory
-template <int D> constexpr int K_BYTES = KEYS<D> *D * 2;    // of a tile of K or of V
+template <int D> constexpr int KEYS = 128;                 // in a tile of K or V
+template <> constexpr int KEYS<256> = 80;                  // more do not fit into shared memory
+template <int D> constexpr int GROUPS = D == 64 ? 3 : 2;   // warpgroups that compute
+template <int D> constexpr int QUERIES = GROUPS<D> *ROWS;  // of a block
+template <int D> constexpr int Q_BYTES = ROWS *D * 2;      // of a warpgroup
+template <int D> constexpr int K_BYTES = KEYS<D> *D * 2;   // of a tile of K or of V
 
 static __device__ int lane() { return threadIdx.x % WARP; }
 static __device__ int lane_row() { return lane() / 4; }
@@ -456,11 +455,16 @@ template <int D> static __device__ __forceinline__ uint64_t by_columns(uint32_t 
     return wgmma_descriptor(tile, KEYS<D> * LINE, 8 * LINE, LINE);
 }
 
+// Stages of the rings of specialized and what follows, of Q and of K and V. Where there is room for more than
+// the least, warpgroups need not keep in step: one ends its tile of queries and begins the next while others
+// multiply.
+template <int D> constexpr int Q_DEPTH = D == 64 ? 2 : 1;
+template <int D> constexpr int DEPTH = D == 64 ? 4 : 2;
+
 // The place of Q, K and V in shared memory, from a multiple of 1024 bytes on.
-template <int D>
-constexpr int K_AT = Q_STAGES<D> *GROUPS<D> *Q_BYTES<D>;  // [STAGES] tiles of K; Q before them
-template <int D> constexpr int V_AT = K_AT<D> + STAGES *K_BYTES<D>;
-template <int D> constexpr int END_OF_V = V_AT<D> + STAGES *K_BYTES<D>;
+template <int D> constexpr int K_AT = Q_DEPTH<D> *GROUPS<D> *Q_BYTES<D>;  // [DEPTH] tiles of K; Q before them
+template <int D> constexpr int V_AT = K_AT<D> + DEPTH<D> *K_BYTES<D>;
+template <int D> constexpr int END_OF_V = V_AT<D> + DEPTH<D> *K_BYTES<D>;
 
 template <class T, int D>
 __global__ void __launch_bounds__(GROUPS<D> *GROUP, 1)
@@ -556,19 +560,19 @@ template <int D> constexpr int CONSUMER_REGISTERS = D == 64 ? 160 : 232;
 // a use of Q like any other, in which nothing comes.
 template <int D, int STEP> constexpr bool O_IN_Q = D == 256 && STEP >= PERSISTENT;
 
-// Use number n of a ring takes its stage n % STAGES, for the n / STAGES-th time, of which the mbarrier of the
+// Use number n of a ring takes its stage n % DEPTH, for the n / DEPTH-th time, of which the mbarrier of the
 // stage knows the parity. The producer waits for the end of the use before with the opposite one, which a
 // fresh mbarrier lets pass.
-struct ring {
-    uint64_t full[STAGES], empty[STAGES];
-};
-static __device__ uint32_t full(struct ring *ring, int n) { return shared_address(&ring->full[n % STAGES]); }
-static __device__ uint32_t empty(struct ring *ring, int n) {
-    return shared_address(&ring->empty[n % STAGES]);
+template <int D> struct ring { uint64_t full[DEPTH<D>], empty[DEPTH<D>]; };
+template <int D> static __device__ uint32_t full(struct ring<D> *ring, int n) {
+    return shared_address(&ring->full[n % DEPTH<D>]);
 }
-static __device__ int parity(int n) { return n / STAGES % 2; }
-static __device__ void make_ring(struct ring *ring, int fills, int leaves) {
-    for (int i = 0; i < STAGES; i++) {
+template <int D> static __device__ uint32_t empty(struct ring<D> *ring, int n) {
+    return shared_address(&ring->empty[n % DEPTH<D>]);
+}
+template <int D> static __device__ int parity(int n) { return n / DEPTH<D> % 2; }
+template <int D> static __device__ void make_ring(struct ring<D> *ring, int fills, int leaves) {
+    for (int i = 0; i < DEPTH<D>; i++) {
         mbarrier_init(full(ring, i), fills);
         mbarrier_init(empty(ring, i), leaves);
     }
@@ -585,11 +589,11 @@ constexpr int NOTHING = -1;  // no tile; more may come
 constexpr int THE_END = -2;
 
 template <int D> struct shared_state {
-    struct ring k, v, message;
-    uint64_t q_full[Q_STAGES<D> * GROUPS<D>], q_empty[Q_STAGES<D> * GROUPS<D>];
-    struct news news[STAGES];
-    int doubtful[STAGES];                 // lazy_max: the last tiles, if they may have to be done again, ...
-    int overflow[STAGES][GROUPS<D> * 4];  // ... and whether a warp found that they have
+    struct ring<D> k, v, message;
+    uint64_t q_full[Q_DEPTH<D> * GROUPS<D>], q_empty[Q_DEPTH<D> * GROUPS<D>];
+    struct news news[DEPTH<D>];
+    int doubtful[DEPTH<D>];  // lazy_max: the last tiles, if they may have to be done again, ...
+    int overflow[DEPTH<D>][GROUPS<D> * 4];  // ... and whether a warp found that they have
 };
 template <int D>
 static __device__ void set_news(const struct attention *a, const struct order *order, int tile,
@@ -603,9 +607,9 @@ static __device__ void set_news(const struct attention *a, const struct order *o
 
 // Which tile of Q in shared memory, and which pair of mbarriers, use n of a warpgroup's Q takes.
 template <int D> static __device__ int q_place(int n, int group) {
-    return n % Q_STAGES<D> * GROUPS<D> + group;
+    return n % Q_DEPTH<D> * GROUPS<D> + group;
 }
-template <int D> static __device__ int q_parity(int n) { return n / Q_STAGES<D> % 2; }
+template <int D> static __device__ int q_parity(int n) { return n / Q_DEPTH<D> % 2; }
 
 // How many stages have been used so far. Producer and consumers count alike.
 struct uses {
@@ -635,10 +639,10 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
         if (i < tiles) {
             int n = uses->kv + i;
             trace_mark(trace, WAIT_EMPTY);
-            mbarrier_wait(empty(&state->k, n), parity(n) ^ 1);  // nobody still reads the stage
+            mbarrier_wait(empty(&state->k, n), parity<D>(n) ^ 1);  // nobody still reads the stage
             trace_mark(trace, LOAD);
             load_tile<D, K>(&maps->k, w->batch, kv_head, (tiles - 1 - i) * K,
-                            smem + K_AT<D> + n % STAGES * K_BYTES<D>, full(&state->k, n));
+                            smem + K_AT<D> + n % DEPTH<D> * K_BYTES<D>, full(&state->k, n));
         }
         for (int g = 0; i == 0 && g < GROUPS<D>; g++) {
             trace_mark(trace, WAIT_EMPTY);
@@ -652,10 +656,10 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
         if (i > 0) {
             int n = uses->kv + i - 1;
             trace_mark(trace, WAIT_EMPTY);
-            mbarrier_wait(empty(&state->v, n), parity(n) ^ 1);  // nobody still reads the stage
+            mbarrier_wait(empty(&state->v, n), parity<D>(n) ^ 1);  // nobody still reads the stage
             trace_mark(trace, LOAD);
             load_tile<D, K>(&maps->v, w->batch, kv_head, (tiles - i) * K,
-                            smem + V_AT<D> + n % STAGES * K_BYTES<D>, full(&state->v, n));
+                            smem + V_AT<D> + n % DEPTH<D> * K_BYTES<D>, full(&state->v, n));
         }
     }
     uses->kv += tiles;
@@ -670,7 +674,7 @@ template <int D> struct consumer {
     struct uses uses;
 };
 template <int D> static __device__ uint64_t stage_of(uint64_t first, int n) {
-    return first + n % STAGES * (K_BYTES<D> / 16);
+    return first + n % DEPTH<D> * (K_BYTES<D> / 16);
 }
 template <int D> static __device__ __forceinline__ void sync_group(int group) {
     bar_sync(1 + GROUPS<D> + group, GROUP);
@@ -702,7 +706,7 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
     for (int tile = seen - 1; tile >= 0; tile--) {
         int n = c->uses.kv++;
         trace_mark(trace, WAIT_K);
-        mbarrier_wait(full(&c->state->k, n), parity(n));  // K is there
+        mbarrier_wait(full(&c->state->k, n), parity<D>(n));  // K is there
         trace_mark(trace, WAIT_S);
         wgmma_fence();
         issue_q_k<T, D>(c->q, stage_of<D>(c->k, n), s_reg);
@@ -719,7 +723,7 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
         }
         pack_p<T>(s_reg, p_reg);
         trace_mark(trace, WAIT_O);
-        mbarrier_wait(full(&c->state->v, n), parity(n));  // V is there
+        mbarrier_wait(full(&c->state->v, n), parity<D>(n));  // V is there
         wgmma_pin(o_reg);
         wgmma_fence();
         issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
@@ -774,7 +778,7 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
                    float *m_reg, float *l_reg, float (&o_reg)[D / 2], tracer<TRACE> *trace) {
     int n = c->uses.kv++, next = n + 1;
     trace_mark(trace, WAIT_K);
-    mbarrier_wait(full(&c->state->k, next), parity(next));  // K is there; V of use n was waited for
+    mbarrier_wait(full(&c->state->k, next), parity<D>(next));  // K is there; V of use n was waited for
     if (STEP == PINGPONG) begin_turn<D>(c->group);
     trace_mark(trace, WAIT_S);
     wgmma_fence();
@@ -792,8 +796,8 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         // ptxas moves wgmma_wait up to the last branch before it, which would end the overlap. Waiting for V
         // has a branch, so it stands here.
         trace_mark(trace, WAIT_O);
-        mbarrier_wait(full(&c->state->v, next), parity(next));  // the next round's V is there
-        wgmma_wait<0>();                                        // O is there, and nobody reads P any more
+        mbarrier_wait(full(&c->state->v, next), parity<D>(next));  // the next round's V is there
+        wgmma_wait<0>();                                           // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
         trace_mark(trace, SOFTMAX);
@@ -818,7 +822,20 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
             scale_row(o_reg, h, keep_reg[h]);
         }
         pack_p<T>(s_reg, p_reg);
-        mbarrier_wait(full(&c->state->v, next), parity(next));  // V is there, for the next round
+        mbarrier_wait(full(&c->state->v, next), parity<D>(next));  // V is there, for the next round
+    }
+}
+
+// P of the tile of keys with which a tile of queries begins, or of as much of it as somebody sees.
+template <int N>
+static __device__ __forceinline__ void first_p(const struct attention *a, int query, int first_key,
+                                               bool masked, float factor, float (&s_reg)[N], float *m_reg,
+                                               float *l_reg) {
+    if (masked) mask(a, query, first_key, s_reg);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        m_reg[h] = fmaxf(LOWEST, row_max(s_reg, h) * factor);
+        l_reg[h] = exponentials(s_reg, h, factor, m_reg[h]);
     }
 }
 
@@ -855,8 +872,8 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     for (int tile = tiles - 1; tile >= seen; tile--) {  // tiles that only other groups see
         int n = c->uses.kv++;
         trace_mark(trace, WAIT_K);
-        mbarrier_wait(full(&state->k, n), parity(n));  // one use cannot be left before it has begun, ...
-        mbarrier_wait(full(&state->v, n), parity(n));
+        mbarrier_wait(full(&state->k, n), parity<D>(n));  // one use cannot be left before it has begun, ...
+        mbarrier_wait(full(&state->v, n), parity<D>(n));
         sync_group<D>(c->group);  // ... nor before all have waited for it
         leave(empty(&state->k, n));
         leave(empty(&state->v, n));
@@ -875,7 +892,7 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     uint32_t p_reg[K / 16][4];
     int tile = seen - 1, n = c->uses.kv;
     trace_mark(trace, WAIT_K);
-    mbarrier_wait(full(&state->k, n), parity(n));  // K is there; nothing to overlap with yet
+    mbarrier_wait(full(&state->k, n), parity<D>(n));  // K is there; nothing to overlap with yet
     if (STEP == PINGPONG) begin_turn<D>(c->group);
     trace_mark(trace, WAIT_S);
     wgmma_fence();
@@ -885,13 +902,15 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     wgmma_pin(s_reg);
     trace_mark(trace, SOFTMAX);
     leave(empty(&state->k, n));
-    if (tile >= open) mask(a, query, tile * K, s_reg);
+    // Under a causal mask every other warpgroup sees half of its last tile, or less.
+    if (keys_of(a, first_query, ROWS) - tile * K <= K / 2) {
+        first_p(a, query, tile * K, true, factor, part_of<K / 4>(s_reg, 0), m_reg, l_reg);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        m_reg[h] = fmaxf(LOWEST, row_max(s_reg, h) * factor);
-        l_reg[h] = exponentials(s_reg, h, factor, m_reg[h]);
+        for (int e = K / 4; e < K / 2; e++) s_reg[e] = 0.0f;
+    } else {
+        first_p(a, query, tile * K, tile >= open, factor, s_reg, m_reg, l_reg);
     }
-    mbarrier_wait(full(&state->v, n), parity(n));  // V is there
+    mbarrier_wait(full(&state->v, n), parity<D>(n));  // V is there
     pack_p<T>(s_reg, p_reg);
 
     // The lazy maximum begins when every row has seen a key, and no masks are left.
@@ -978,9 +997,9 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
     tracer<TRACE> trace = trace_begin<TRACE>(a->trace, CONSUMER + group, threadIdx.x % GROUP == 0);
     if (STEP == PINGPONG && group == GROUPS<D> - 1) bar_arrive(1, 2 * GROUP);  // group 0 begins
     for (int n = 0;; n++) {
-        const struct news *news = &state->news[n % STAGES];
+        const struct news *news = &state->news[n % DEPTH<D>];
         trace_mark(&trace, WAIT_NEWS);
-        if (STEP >= PERSISTENT) mbarrier_wait(full(&state->message, n), parity(n));  // the tile is known
+        if (STEP >= PERSISTENT) mbarrier_wait(full(&state->message, n), parity<D>(n));  // the tile is known
         int tile = uniform(news->tile);
         if (tile == THE_END) break;
         if (tile != NOTHING) {
@@ -995,7 +1014,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
             bool overflow = STEP == LAZY_MAX && !news->again &&
                             __any_sync(ALL_LANES, !(l_reg[0] < INFINITY && l_reg[1] < INFINITY));
             if (STEP == LAZY_MAX && lane() == 0)
-                state->overflow[n % STAGES][threadIdx.x / WARP - 4] = overflow;
+                state->overflow[n % DEPTH<D>][threadIdx.x / WARP - 4] = overflow;
             first_query += warp() % 4 * 16;
             uint32_t o_smem =
                 smem + (O_IN_Q<D, STEP> ? 0 : END_OF_V<D>)+((int)threadIdx.x / WARP - 4) * (Q_BYTES<D> / 4);
@@ -1025,6 +1044,13 @@ template <int D> static __device__ unsigned overflowed(const int (&overflow)[GRO
     return groups;
 }
 
+// Whether one of the tiles before number n may have to be done again.
+template <int D> static __device__ bool is_any_doubtful(const int (&doubtful)[DEPTH<D>], int n) {
+    bool is_any = false;
+    for (int i = 1; i < DEPTH<D>; i++) is_any |= doubtful[(n + i) % DEPTH<D>] != NOTHING;
+    return is_any;
+}
+
 // One thread. Persistent blocks take the tiles as they come, from a counter in global memory.
 template <int D, int STEP, bool TRACE>
 static __device__ __forceinline__ void produce(const struct maps *maps, const struct attention *a,
@@ -1035,19 +1061,20 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
     int all = order->tiles * order->pairs, free = (int)blockIdx.x;
     if (STEP < PERSISTENT) load_work<D, STEP>(maps, a, &state->news[0], smem, state, &uses, &trace);
     for (int n = 0; STEP >= PERSISTENT; n++) {
-        struct news *news = &state->news[n % STAGES];
+        struct news *news = &state->news[n % DEPTH<D>];
         trace_mark(&trace, WAIT_NEWS);
-        mbarrier_wait(empty(&state->message, n), parity(n) ^ 1);  // every warp is through with tile n - 2
-        int *doubtful = &state->doubtful[n % STAGES];             // that one, if it is lazy
+        mbarrier_wait(empty(&state->message, n),
+                      parity<D>(n) ^ 1);                 // every warp is through with tile n - DEPTH
+        int *doubtful = &state->doubtful[n % DEPTH<D>];  // that one, if it is lazy
         int tile = NOTHING;
         unsigned again =
-            STEP == LAZY_MAX && *doubtful != NOTHING ? overflowed<D>(state->overflow[n % STAGES]) : 0;
+            STEP == LAZY_MAX && *doubtful != NOTHING ? overflowed<D>(state->overflow[n % DEPTH<D>]) : 0;
         if (again) {
             tile = *doubtful;
         } else if (free < all) {
             tile = free;
             free = atomicAdd((int *)a->workspace, 1) + gridDim.x;  // comes while the tile is loaded
-        } else if (STEP != LAZY_MAX || state->doubtful[(n + 1) % STAGES] == NOTHING) {
+        } else if (STEP != LAZY_MAX || !is_any_doubtful<D>(state->doubtful, n)) {
             tile = THE_END;
         }
         *doubtful = again ? NOTHING : tile;
@@ -1070,12 +1097,12 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
         make_ring(&state.k, 1, GROUPS<D>);
         make_ring(&state.v, 1, GROUPS<D>);
         make_ring(&state.message, 1, GROUPS<D> * 4);
-        for (int i = 0; i < Q_STAGES<D> * GROUPS<D>; i++) {
+        for (int i = 0; i < Q_DEPTH<D> * GROUPS<D>; i++) {
             mbarrier_init(shared_address(&state.q_full[i]), 1);
             mbarrier_init(shared_address(&state.q_empty[i]), O_IN_Q<D, STEP> ? 4 : 1);
         }
         fence_mbarrier_init();
-        for (int i = 0; i < STAGES; i++) state.doubtful[i] = NOTHING;
+        for (int i = 0; i < DEPTH<D>; i++) state.doubtful[i] = NOTHING;
         if (STEP < PERSISTENT) set_news<D>(&a, &order, blockIdx.x, 0, &state.news[0]);
     }
     __syncthreads();  // the mbarriers are there before anybody uses them
