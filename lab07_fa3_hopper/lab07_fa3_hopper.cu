@@ -764,8 +764,8 @@ static __device__ __forceinline__ bool lower_p(const float *sum_reg, float (&s_r
         m_reg[h] = m;
     }
     return true;
-    // STUB return false;
     // STUB (void)sum_reg, (void)s_reg, (void)m_reg, (void)l_reg, (void)o_reg;
+    // STUB return false;
     // END SOLUTION
 }
 
