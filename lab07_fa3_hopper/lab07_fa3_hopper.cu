@@ -670,11 +670,14 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
 template <int D> struct consumer {
     struct shared_state<D> *state;
     int group;         // from 0
-    uint64_t q, k, v;  // descriptors: its Q, stage 0 of K and of V
+    uint64_t q, k, v;  // descriptors of stage 0: its Q, K and V
     struct uses uses;
 };
 template <int D> static __device__ uint64_t stage_of(uint64_t first, int n) {
     return first + n % DEPTH<D> * (K_BYTES<D> / 16);
+}
+template <int D> static __device__ uint64_t this_q(const struct consumer<D> *c) {
+    return c->q + (c->uses.q - 1) % Q_DEPTH<D> * (GROUPS<D> * Q_BYTES<D> / 16);
 }
 template <int D> static __device__ __forceinline__ void sync_group(int group) {
     bar_sync(1 + GROUPS<D> + group, GROUP);
@@ -782,7 +785,7 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
     if (STEP == PINGPONG) begin_turn<D>(c->group);
     trace_mark(trace, WAIT_S);
     wgmma_fence();
-    issue_q_k<T, D>(c->q, stage_of<D>(c->k, next), s_reg);
+    issue_q_k<T, D>(this_q<D>(c), stage_of<D>(c->k, next), s_reg);
     issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
     if (STEP == PINGPONG) end_turn<D>(c->group, tile == 0);
     wgmma_wait<1>();  // S is there; O is on its way
@@ -862,9 +865,8 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     mbarrier_wait(shared_address(&state->q_full[q_place<D>(use, c->group)]),
                   q_parity<D>(use));  // Q is there, or its place free
     if (tiles == 0) return;
-    c->q = by_rows(shared_address(q_smem) + q_place<D>(use, c->group) * Q_BYTES<D>);
     if (a->scale < 0.0f) {
-        negate(q_smem + q_place<D>(use, c->group) * Q_BYTES<D>, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
+        negate(q_smem + use % Q_DEPTH<D> * GROUPS<D> * Q_BYTES<D>, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
         fence_proxy_async();      // wgmma is to see what ordinary stores wrote
         sync_group<D>(c->group);  // all of the group's Q is negated
     }
@@ -896,7 +898,7 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     if (STEP == PINGPONG) begin_turn<D>(c->group);
     trace_mark(trace, WAIT_S);
     wgmma_fence();
-    issue_q_k<T, D>(c->q, stage_of<D>(c->k, n), s_reg);
+    issue_q_k<T, D>(this_q<D>(c), stage_of<D>(c->k, n), s_reg);
     if (STEP == PINGPONG) end_turn<D>(c->group, tile == 0);
     wgmma_wait<0>();
     wgmma_pin(s_reg);
@@ -990,9 +992,13 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
                                                float factor, char *shared_smem,
                                                struct shared_state<D> *state) {
     int group = warp() / 4 - 1;
+    char *q_smem = shared_smem + group * Q_BYTES<D>;
     uint32_t smem = shared_address(shared_smem);
     struct consumer<D> c = {
-        state, group, 0, by_rows(smem + K_AT<D>), by_columns<D>(smem + V_AT<D>), { 0, 0 }
+        state, group, by_rows(shared_address(q_smem)), by_rows(smem + K_AT<D>), by_columns<D>(smem + V_AT<D>),
+        {
+            0, 0
+        }
     };
     tracer<TRACE> trace = trace_begin<TRACE>(a->trace, CONSUMER + group, threadIdx.x % GROUP == 0);
     if (STEP == PINGPONG && group == GROUPS<D> - 1) bar_arrive(1, 2 * GROUP);  // group 0 begins
@@ -1008,7 +1014,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
             bool mine = first_query >= 0 && (!again || (again >> group & 1));
             int seen = mine ? tiles_of(keys_of(a, first_query, ROWS), KEYS<D>) : 0;
             float m_reg[2], l_reg[2], o_reg[D / 2];
-            compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, shared_smem, &c, m_reg,
+            compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, q_smem, &c, m_reg,
                                      l_reg, o_reg, &trace);
             trace_mark(&trace, STORE);
             bool overflow = STEP == LAZY_MAX && !news->again &&
