@@ -1069,9 +1069,8 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
     for (int n = 0; STEP >= PERSISTENT; n++) {
         struct news *news = &state->news[n % DEPTH<D>];
         trace_mark(&trace, WAIT_NEWS);
-        mbarrier_wait(empty(&state->message, n),
-                      parity<D>(n) ^ 1);                 // every warp is through with tile n - DEPTH
-        int *doubtful = &state->doubtful[n % DEPTH<D>];  // that one, if it is lazy
+        mbarrier_wait(empty(&state->message, n), parity<D>(n) ^ 1);  // tile n - DEPTH is done
+        int *doubtful = &state->doubtful[n % DEPTH<D>];              // that one, if it is lazy
         int tile = NOTHING;
         unsigned again =
             STEP == LAZY_MAX && *doubtful != NOTHING ? overflowed<D>(state->overflow[n % DEPTH<D>]) : 0;
