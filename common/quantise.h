@@ -15,7 +15,8 @@
 //
 // S = Q K^T is summed in fp32 and multiplied by the scales of its two blocks. P = exp(S - max) is stored as
 // e4m3(256 P), 256 so that what is smaller than e4m3's 2^-9 counts still; the row's sum, and so LSE, is that
-// of P in fp32. The products with V are multiplied by the scale of V's block.
+// of P in fp32. The products with V are multiplied by the scale of V's block. (A kernel may have another
+// factor, as long as no P passes 448 and few are too small for e4m3: rounding is relative.)
 //
 // NaN and infinity. amax is over finite elements, or one NaN would take along the block's other rows, of
 // which a query may see any (a mask runs through a block). A NaN stays NaN, as e4m3's 0x7f. e4m3 has no

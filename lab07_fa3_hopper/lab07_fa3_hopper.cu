@@ -35,7 +35,7 @@ constexpr int GROUP = 128;  // threads of a warpgroup
 constexpr int ROWS = 64;    // queries of a warpgroup: 16 of each warp
 constexpr int PANEL = 64;   // columns of a panel: 128 bytes, the longest line that TMA swizzles
 constexpr int LINE = 128;   // bytes of a panel's row
-constexpr int STAGES = 2;   // tiles of K, and of V, in shared memory
+constexpr int STAGES = 2;   // tiles of K, and of V, in shared memory: one is multiplied, one comes
 constexpr float LN2 = 0.69314718f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
@@ -62,6 +62,7 @@ struct order {
     int pairs;          // (batch, head)
     int longest_first;  // 1: a section of pairs after the other, and of its tiles the last first
     int section;        // pairs whose K and V the L2 cache holds at a time
+    int before;         // queries that the first tile lacks, whole warpgroups of them
 };
 
 // One of them.
@@ -79,7 +80,7 @@ static __device__ void find_work(const struct attention *a, const struct order *
     }
     w->batch = pair / a->heads;
     w->head = pair % a->heads;
-    w->first_query = tile * queries;
+    w->first_query = tile * queries - order->before;
 }
 
 // How many keys the last of `queries` queries sees, and so how many at least one does: keys 0, 1, ...
@@ -190,13 +191,15 @@ static __device__ __forceinline__ void raise_maximum(const float (&s_reg)[N], fl
 
 // ---- results, from registers to global memory ----
 
-// LSE of a row, and what O is still to be multiplied with.
-static __device__ float finish_row(const struct attention *a, const struct work *w, int query, float m,
-                                   float l) {
+// What O of a row is still to be multiplied with. l is no less than 1 nearly always, and never so small or
+// large that the fast division (2 units in the last place) would matter.
+static __device__ float inverse_of(float l) { return l == 0.0f ? 0.0f : __fdividef(1.0f, l); }
+
+static __device__ void store_lse(const struct attention *a, const struct work *w, int query, float m,
+                                 float l) {
     if (lane_column() == 0 && query < a->seqlen_q)
         a->lse[((int64_t)w->batch * a->heads + w->head) * a->seqlen_q + query] =
-            l == 0.0f ? -INFINITY : (m + log2f(l)) * LN2;
-    return l == 0.0f ? 0.0f : 1.0f / l;
+            l == 0.0f ? -INFINITY : (m + __log2f(l)) * LN2;
 }
 
 // Rows of a warp's 16 that have a NaN in O and none in l are computed once more from the keys that they see
@@ -230,7 +233,8 @@ static __device__ __forceinline__ void store_rows(const struct attention *a, con
     for (int h = 0; h < 2; h++) {
         int query = first_query + 8 * h + lane_row();
         float l = quad_sum(l_reg[h]);
-        inverse_reg[h] = finish_row(a, w, query, m_reg[h], l);
+        inverse_reg[h] = inverse_of(l);
+        store_lse(a, w, query, m_reg[h], l);
         T *o = row<T>(a->o, w->batch, w->head, query) + lane_column();
         bool has_nan = false;
 #pragma unroll
@@ -451,10 +455,16 @@ template <int D> static __device__ __forceinline__ uint64_t by_columns(uint32_t 
     return wgmma_descriptor(tile, KEYS<D> * LINE, 8 * LINE, LINE);
 }
 
+// Stages of the rings of specialized and what follows, of Q and of K and V. Where there is room for more than
+// the least, warpgroups need not keep in step: one ends its tile of queries and begins the next while others
+// multiply.
+template <int D> constexpr int Q_DEPTH = D == 64 ? 2 : 1;
+template <int D> constexpr int DEPTH = D == 64 ? 4 : 2;
+
 // The place of Q, K and V in shared memory, from a multiple of 1024 bytes on.
-template <int D> constexpr int K_AT = GROUPS<D> *Q_BYTES<D>;  // [STAGES] tiles of K; Q before them
-template <int D> constexpr int V_AT = K_AT<D> + STAGES *K_BYTES<D>;
-template <int D> constexpr int END_OF_V = V_AT<D> + STAGES *K_BYTES<D>;
+template <int D> constexpr int K_AT = Q_DEPTH<D> *GROUPS<D> *Q_BYTES<D>;  // [DEPTH] tiles of K; Q before them
+template <int D> constexpr int V_AT = K_AT<D> + DEPTH<D> *K_BYTES<D>;
+template <int D> constexpr int END_OF_V = V_AT<D> + DEPTH<D> *K_BYTES<D>;
 
 template <class T, int D>
 __global__ void __launch_bounds__(GROUPS<D> *GROUP, 1)
@@ -550,19 +560,19 @@ template <int D> constexpr int CONSUMER_REGISTERS = D == 64 ? 160 : 232;
 // a use of Q like any other, in which nothing comes.
 template <int D, int STEP> constexpr bool O_IN_Q = D == 256 && STEP >= PERSISTENT;
 
-// Use number n of a ring takes its stage n % STAGES, for the n / STAGES-th time, of which the mbarrier of the
+// Use number n of a ring takes its stage n % DEPTH, for the n / DEPTH-th time, of which the mbarrier of the
 // stage knows the parity. The producer waits for the end of the use before with the opposite one, which a
 // fresh mbarrier lets pass.
-struct ring {
-    uint64_t full[STAGES], empty[STAGES];
-};
-static __device__ uint32_t full(struct ring *ring, int n) { return shared_address(&ring->full[n % STAGES]); }
-static __device__ uint32_t empty(struct ring *ring, int n) {
-    return shared_address(&ring->empty[n % STAGES]);
+template <int D> struct ring { uint64_t full[DEPTH<D>], empty[DEPTH<D>]; };
+template <int D> static __device__ uint32_t full(struct ring<D> *ring, int n) {
+    return shared_address(&ring->full[n % DEPTH<D>]);
 }
-static __device__ int parity(int n) { return n / STAGES % 2; }
-static __device__ void make_ring(struct ring *ring, int fills, int leaves) {
-    for (int i = 0; i < STAGES; i++) {
+template <int D> static __device__ uint32_t empty(struct ring<D> *ring, int n) {
+    return shared_address(&ring->empty[n % DEPTH<D>]);
+}
+template <int D> static __device__ int parity(int n) { return n / DEPTH<D> % 2; }
+template <int D> static __device__ void make_ring(struct ring<D> *ring, int fills, int leaves) {
+    for (int i = 0; i < DEPTH<D>; i++) {
         mbarrier_init(full(ring, i), fills);
         mbarrier_init(empty(ring, i), leaves);
     }
@@ -579,11 +589,11 @@ constexpr int NOTHING = -1;  // no tile; more may come
 constexpr int THE_END = -2;
 
 template <int D> struct shared_state {
-    struct ring k, v, message;
-    uint64_t q_full[GROUPS<D>], q_empty[GROUPS<D>];  // each warpgroup has a Q of its own
-    struct news news[STAGES];
-    int doubtful[STAGES];                 // lazy_max: the last tiles, if they may have to be done again, ...
-    int overflow[STAGES][GROUPS<D> * 4];  // ... and whether a warp found that they have
+    struct ring<D> k, v, message;
+    uint64_t q_full[Q_DEPTH<D> * GROUPS<D>], q_empty[Q_DEPTH<D> * GROUPS<D>];
+    struct news news[DEPTH<D>];
+    int doubtful[DEPTH<D>];  // lazy_max: the last tiles, if they may have to be done again, ...
+    int overflow[DEPTH<D>][GROUPS<D> * 4];  // ... and whether a warp found that they have
 };
 template <int D>
 static __device__ void set_news(const struct attention *a, const struct order *order, int tile,
@@ -594,6 +604,12 @@ static __device__ void set_news(const struct attention *a, const struct order *o
     find_work(a, order, tile, QUERIES<D>, &news->work);
     news->tiles = tiles_of(keys_of(a, news->work.first_query, QUERIES<D>), KEYS<D>);
 }
+
+// Which tile of Q in shared memory, and which pair of mbarriers, use n of a warpgroup's Q takes.
+template <int D> static __device__ int q_place(int n, int group) {
+    return n % Q_DEPTH<D> * GROUPS<D> + group;
+}
+template <int D> static __device__ int q_parity(int n) { return n / Q_DEPTH<D> % 2; }
 
 // How many stages have been used so far. Producer and consumers count alike.
 struct uses {
@@ -611,8 +627,9 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
     int kv_head = kv_head_of(a, w->head), tiles = news->tiles;
     if (tiles == 0 && O_IN_Q<D, STEP>) {
         for (int g = 0; g < GROUPS<D>; g++) {
-            mbarrier_wait(shared_address(&state->q_empty[g]), (uses->q + 1) % 2);  // O and Q before are gone
-            mbarrier_arrive(shared_address(&state->q_full[g]));
+            mbarrier_wait(shared_address(&state->q_empty[q_place<D>(uses->q, g)]),
+                          q_parity<D>(uses->q) ^ 1);  // O and Q before are gone
+            mbarrier_arrive(shared_address(&state->q_full[q_place<D>(uses->q, g)]));
         }
         uses->q++;
     }
@@ -622,25 +639,27 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
         if (i < tiles) {
             int n = uses->kv + i;
             trace_mark(trace, WAIT_EMPTY);
-            mbarrier_wait(empty(&state->k, n), parity(n) ^ 1);  // nobody still reads the stage
+            mbarrier_wait(empty(&state->k, n), parity<D>(n) ^ 1);  // nobody still reads the stage
             trace_mark(trace, LOAD);
             load_tile<D, K>(&maps->k, w->batch, kv_head, (tiles - 1 - i) * K,
-                            smem + K_AT<D> + n % STAGES * K_BYTES<D>, full(&state->k, n));
+                            smem + K_AT<D> + n % DEPTH<D> * K_BYTES<D>, full(&state->k, n));
         }
         for (int g = 0; i == 0 && g < GROUPS<D>; g++) {
             trace_mark(trace, WAIT_EMPTY);
-            mbarrier_wait(shared_address(&state->q_empty[g]), (uses->q + 1) % 2);  // nobody still reads Q
+            mbarrier_wait(shared_address(&state->q_empty[q_place<D>(uses->q, g)]),
+                          q_parity<D>(uses->q) ^ 1);  // nobody still reads it
             trace_mark(trace, LOAD);
-            load_tile<D, ROWS>(&maps->q, w->batch, w->head, w->first_query + g * ROWS, smem + g * Q_BYTES<D>,
-                               shared_address(&state->q_full[g]));
+            load_tile<D, ROWS>(&maps->q, w->batch, w->head, w->first_query + g * ROWS,
+                               smem + q_place<D>(uses->q, g) * Q_BYTES<D>,
+                               shared_address(&state->q_full[q_place<D>(uses->q, g)]));
         }
         if (i > 0) {
             int n = uses->kv + i - 1;
             trace_mark(trace, WAIT_EMPTY);
-            mbarrier_wait(empty(&state->v, n), parity(n) ^ 1);  // nobody still reads the stage
+            mbarrier_wait(empty(&state->v, n), parity<D>(n) ^ 1);  // nobody still reads the stage
             trace_mark(trace, LOAD);
             load_tile<D, K>(&maps->v, w->batch, kv_head, (tiles - i) * K,
-                            smem + V_AT<D> + n % STAGES * K_BYTES<D>, full(&state->v, n));
+                            smem + V_AT<D> + n % DEPTH<D> * K_BYTES<D>, full(&state->v, n));
         }
     }
     uses->kv += tiles;
@@ -651,11 +670,14 @@ load_work(const struct maps *maps, const struct attention *a, const struct news 
 template <int D> struct consumer {
     struct shared_state<D> *state;
     int group;         // from 0
-    uint64_t q, k, v;  // descriptors: its Q, stage 0 of K and of V
+    uint64_t q, k, v;  // descriptors of stage 0: its Q, K and V
     struct uses uses;
 };
 template <int D> static __device__ uint64_t stage_of(uint64_t first, int n) {
-    return first + n % STAGES * (K_BYTES<D> / 16);
+    return first + n % DEPTH<D> * (K_BYTES<D> / 16);
+}
+template <int D> static __device__ uint64_t this_q(const struct consumer<D> *c) {
+    return c->q + (c->uses.q - 1) % Q_DEPTH<D> * (GROUPS<D> * Q_BYTES<D> / 16);
 }
 template <int D> static __device__ __forceinline__ void sync_group(int group) {
     bar_sync(1 + GROUPS<D> + group, GROUP);
@@ -687,7 +709,7 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
     for (int tile = seen - 1; tile >= 0; tile--) {
         int n = c->uses.kv++;
         trace_mark(trace, WAIT_K);
-        mbarrier_wait(full(&c->state->k, n), parity(n));  // K is there
+        mbarrier_wait(full(&c->state->k, n), parity<D>(n));  // K is there
         trace_mark(trace, WAIT_S);
         wgmma_fence();
         issue_q_k<T, D>(c->q, stage_of<D>(c->k, n), s_reg);
@@ -704,7 +726,7 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
         }
         pack_p<T>(s_reg, p_reg);
         trace_mark(trace, WAIT_O);
-        mbarrier_wait(full(&c->state->v, n), parity(n));  // V is there
+        mbarrier_wait(full(&c->state->v, n), parity<D>(n));  // V is there
         wgmma_pin(o_reg);
         wgmma_fence();
         issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
@@ -725,14 +747,15 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
 // the logarithm. (Not by a power of two, though that would be exact: where one key has nearly all the weight,
 // its p is 1 then, which no rounding to 16 bits changes, and O is its V to the bit.) And a jump of more than
 // 2^127 leaves an infinity in l: then the tile of queries is done once more with the running maximum.
+// lower_p returns whether it changed p.
 template <int D>
-static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_reg)[KEYS<D> / 2],
+static __device__ __forceinline__ bool lower_p(const float *sum_reg, float (&s_reg)[KEYS<D> / 2],
                                                float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
     // BEGIN SOLUTION lazy: l takes the sums in; where one passed LARGE, all of the row goes to a larger m.
     constexpr float LARGE = 1 << 15;
     l_reg[0] += sum_reg[0];
     l_reg[1] += sum_reg[1];
-    if (!__any_sync(ALL_LANES, fmaxf(sum_reg[0], sum_reg[1]) > LARGE)) return;
+    if (!__any_sync(ALL_LANES, fmaxf(sum_reg[0], sum_reg[1]) > LARGE)) return false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         // By 2^120 at most, as ex2 ends at 2^-126; P of 2^8 has room.
@@ -743,7 +766,9 @@ static __device__ __forceinline__ void lower_p(const float *sum_reg, float (&s_r
         l_reg[h] *= by;
         m_reg[h] = m;
     }
+    return true;
     // STUB (void)sum_reg, (void)s_reg, (void)m_reg, (void)l_reg, (void)o_reg;
+    // STUB return false;
     // END SOLUTION
 }
 
@@ -756,11 +781,11 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
                    float *m_reg, float *l_reg, float (&o_reg)[D / 2], tracer<TRACE> *trace) {
     int n = c->uses.kv++, next = n + 1;
     trace_mark(trace, WAIT_K);
-    mbarrier_wait(full(&c->state->k, next), parity(next));  // K is there; V of use n was waited for
+    mbarrier_wait(full(&c->state->k, next), parity<D>(next));  // K is there; V of use n was waited for
     if (STEP == PINGPONG) begin_turn<D>(c->group);
     trace_mark(trace, WAIT_S);
     wgmma_fence();
-    issue_q_k<T, D>(c->q, stage_of<D>(c->k, next), s_reg);
+    issue_q_k<T, D>(this_q<D>(c), stage_of<D>(c->k, next), s_reg);
     issue_p_v<T, D>(p_reg, stage_of<D>(c->v, n), o_reg);
     if (STEP == PINGPONG) end_turn<D>(c->group, tile == 0);
     wgmma_wait<1>();  // S is there; O is on its way
@@ -774,14 +799,16 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         // ptxas moves wgmma_wait up to the last branch before it, which would end the overlap. Waiting for V
         // has a branch, so it stands here.
         trace_mark(trace, WAIT_O);
-        mbarrier_wait(full(&c->state->v, next), parity(next));  // the next round's V is there
-        wgmma_wait<0>();                                        // O is there, and nobody reads P any more
+        mbarrier_wait(full(&c->state->v, next), parity<D>(next));  // the next round's V is there
+        wgmma_wait<0>();                                           // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
         trace_mark(trace, SOFTMAX);
         leave(empty(&c->state->v, n));
-        lower_p<D>(sum_reg, s_reg, m_reg, l_reg, o_reg);
+        // Before it is known whether P is too large: else, at D = 64, ptxas adds the sums up here, behind the
+        // wait, and rounds after that, while the units for exponentials stand idle.
         pack_p<T>(s_reg, p_reg);
+        if (lower_p<D>(sum_reg, s_reg, m_reg, l_reg, o_reg)) pack_p<T>(s_reg, p_reg);
     } else {
         float keep_reg[2];
         if (tile >= open) mask(a, query, tile * KEYS<D>, s_reg);
@@ -798,7 +825,20 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
             scale_row(o_reg, h, keep_reg[h]);
         }
         pack_p<T>(s_reg, p_reg);
-        mbarrier_wait(full(&c->state->v, next), parity(next));  // V is there, for the next round
+        mbarrier_wait(full(&c->state->v, next), parity<D>(next));  // V is there, for the next round
+    }
+}
+
+// P of the tile of keys with which a tile of queries begins, or of as much of it as somebody sees.
+template <int N>
+static __device__ __forceinline__ void first_p(const struct attention *a, int query, int first_key,
+                                               bool masked, float factor, float (&s_reg)[N], float *m_reg,
+                                               float *l_reg) {
+    if (masked) mask(a, query, first_key, s_reg);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        m_reg[h] = fmaxf(LOWEST, row_max(s_reg, h) * factor);
+        l_reg[h] = exponentials(s_reg, h, factor, m_reg[h]);
     }
 }
 
@@ -813,7 +853,6 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     struct shared_state<D> *state = c->state;
     int query = first_query + warp() % 4 * 16 + lane_row(), keys = visible_keys(a, first_query);
     int open = keys / K;  // tiles 0 ... open - 1 need no mask
-    uint32_t q_empty = shared_address(&state->q_empty[c->group]);
 #pragma unroll
     for (int i = 0; i < D / 2; i++) o_reg[i] = 0.0f;
     c->uses.kv = uniform(c->uses.kv), c->uses.q = uniform(c->uses.q);
@@ -821,11 +860,13 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     l_reg[0] = l_reg[1] = 0.0f;
     if (tiles == 0 && !O_IN_Q<D, STEP>) return;
     trace_mark(trace, WAIT_Q);
-    mbarrier_wait(shared_address(&state->q_full[c->group]),
-                  c->uses.q++ % 2);  // Q is there, or its place free
+    int use = c->uses.q++;
+    uint32_t q_empty = shared_address(&state->q_empty[q_place<D>(use, c->group)]);
+    mbarrier_wait(shared_address(&state->q_full[q_place<D>(use, c->group)]),
+                  q_parity<D>(use));  // Q is there, or its place free
     if (tiles == 0) return;
     if (a->scale < 0.0f) {
-        negate(q_smem, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
+        negate(q_smem + use % Q_DEPTH<D> * GROUPS<D> * Q_BYTES<D>, Q_BYTES<D>, threadIdx.x % GROUP, GROUP);
         fence_proxy_async();      // wgmma is to see what ordinary stores wrote
         sync_group<D>(c->group);  // all of the group's Q is negated
     }
@@ -833,8 +874,8 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     for (int tile = tiles - 1; tile >= seen; tile--) {  // tiles that only other groups see
         int n = c->uses.kv++;
         trace_mark(trace, WAIT_K);
-        mbarrier_wait(full(&state->k, n), parity(n));  // one use cannot be left before it has begun, ...
-        mbarrier_wait(full(&state->v, n), parity(n));
+        mbarrier_wait(full(&state->k, n), parity<D>(n));  // one use cannot be left before it has begun, ...
+        mbarrier_wait(full(&state->v, n), parity<D>(n));
         sync_group<D>(c->group);  // ... nor before all have waited for it
         leave(empty(&state->k, n));
         leave(empty(&state->v, n));
@@ -853,23 +894,25 @@ static __device__ __forceinline__ void compute_work(const struct attention *a, i
     uint32_t p_reg[K / 16][4];
     int tile = seen - 1, n = c->uses.kv;
     trace_mark(trace, WAIT_K);
-    mbarrier_wait(full(&state->k, n), parity(n));  // K is there; nothing to overlap with yet
+    mbarrier_wait(full(&state->k, n), parity<D>(n));  // K is there; nothing to overlap with yet
     if (STEP == PINGPONG) begin_turn<D>(c->group);
     trace_mark(trace, WAIT_S);
     wgmma_fence();
-    issue_q_k<T, D>(c->q, stage_of<D>(c->k, n), s_reg);
+    issue_q_k<T, D>(this_q<D>(c), stage_of<D>(c->k, n), s_reg);
     if (STEP == PINGPONG) end_turn<D>(c->group, tile == 0);
     wgmma_wait<0>();
     wgmma_pin(s_reg);
     trace_mark(trace, SOFTMAX);
     leave(empty(&state->k, n));
-    if (tile >= open) mask(a, query, tile * K, s_reg);
+    // Under a causal mask every other warpgroup sees half of its last tile, or less.
+    if (keys_of(a, first_query, ROWS) - tile * K <= K / 2) {
+        first_p(a, query, tile * K, true, factor, part_of<K / 4>(s_reg, 0), m_reg, l_reg);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        m_reg[h] = fmaxf(LOWEST, row_max(s_reg, h) * factor);
-        l_reg[h] = exponentials(s_reg, h, factor, m_reg[h]);
+        for (int e = K / 4; e < K / 2; e++) s_reg[e] = 0.0f;
+    } else {
+        first_p(a, query, tile * K, tile >= open, factor, s_reg, m_reg, l_reg);
     }
-    mbarrier_wait(full(&state->v, n), parity(n));  // V is there
+    mbarrier_wait(full(&state->v, n), parity<D>(n));  // V is there
     pack_p<T>(s_reg, p_reg);
 
     // The lazy maximum begins when every row has seen a key, and no masks are left.
@@ -898,7 +941,7 @@ template <class T, int D>
 static __device__ __forceinline__ void
 send_rows(const struct maps *maps, const struct attention *a, const struct work *w, int first_query,
           bool again, const float *m_reg, const float *l_reg, const float (&o_reg)[D / 2], uint32_t o_smem) {
-    float inverse_reg[2];
+    float sum_reg[2], inverse_reg[2];
     unsigned broken_reg[2];
     if (lane() == 0) {
         if (again)
@@ -909,12 +952,13 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
     __syncwarp();  // it has, for all lanes
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float l = quad_sum(l_reg[h]), sum = 0.0f;
-        int query = first_query + 8 * h + lane_row();
-        inverse_reg[h] = finish_row(a, w, query, m_reg[h], l);
+        float sum = 0.0f;
+        sum_reg[h] = quad_sum(l_reg[h]);
+        inverse_reg[h] = inverse_of(sum_reg[h]);
 #pragma unroll
         for (int j = 0; j < D / 8; j++) sum += o_reg[4 * j + 2 * h] + o_reg[4 * j + 2 * h + 1];
-        broken_reg[h] = __ballot_sync(ALL_LANES, isnan(sum) && !isnan(l) && query < a->seqlen_q);
+        broken_reg[h] = __ballot_sync(ALL_LANES, isnan(sum) && !isnan(sum_reg[h]) &&
+                                                     first_query + 8 * h + lane_row() < a->seqlen_q);
     }
     int r = lane() % 8 + lane() / 8 % 2 * 8;  // the row and half of 16 columns whose place the lane gives
 #pragma unroll
@@ -934,6 +978,9 @@ send_rows(const struct maps *maps, const struct attention *a, const struct work 
             tma_store_4d(&maps->o, o_smem + c * 16 * 2, c, first_query, w->head, w->batch);
         bulk_commit();
     }
+    // Only now, as the fence may wait until they are on their way.
+#pragma unroll
+    for (int h = 0; h < 2; h++) store_lse(a, w, first_query + 8 * h + lane_row(), m_reg[h], sum_reg[h]);
     if (!a->causal || !(broken_reg[0] | broken_reg[1])) return;
     if (lane() == 0) bulk_wait<0>();  // O is written before rows of it are written again
     __syncwarp();                     // it is, for all lanes
@@ -956,15 +1003,15 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
     tracer<TRACE> trace = trace_begin<TRACE>(a->trace, CONSUMER + group, threadIdx.x % GROUP == 0);
     if (STEP == PINGPONG && group == GROUPS<D> - 1) bar_arrive(1, 2 * GROUP);  // group 0 begins
     for (int n = 0;; n++) {
-        const struct news *news = &state->news[n % STAGES];
+        const struct news *news = &state->news[n % DEPTH<D>];
         trace_mark(&trace, WAIT_NEWS);
-        if (STEP >= PERSISTENT) mbarrier_wait(full(&state->message, n), parity(n));  // the tile is known
+        if (STEP >= PERSISTENT) mbarrier_wait(full(&state->message, n), parity<D>(n));  // the tile is known
         int tile = uniform(news->tile);
         if (tile == THE_END) break;
         if (tile != NOTHING) {
             int first_query = uniform(news->work.first_query) + group * ROWS, tiles = uniform(news->tiles);
             unsigned again = (unsigned)uniform((int)news->again);
-            bool mine = !again || (again >> group & 1);
+            bool mine = first_query >= 0 && (!again || (again >> group & 1));
             int seen = mine ? tiles_of(keys_of(a, first_query, ROWS), KEYS<D>) : 0;
             float m_reg[2], l_reg[2], o_reg[D / 2];
             compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, q_smem, &c, m_reg,
@@ -973,7 +1020,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
             bool overflow = STEP == LAZY_MAX && !news->again &&
                             __any_sync(ALL_LANES, !(l_reg[0] < INFINITY && l_reg[1] < INFINITY));
             if (STEP == LAZY_MAX && lane() == 0)
-                state->overflow[n % STAGES][threadIdx.x / WARP - 4] = overflow;
+                state->overflow[n % DEPTH<D>][threadIdx.x / WARP - 4] = overflow;
             first_query += warp() % 4 * 16;
             uint32_t o_smem =
                 smem + (O_IN_Q<D, STEP> ? 0 : END_OF_V<D>)+((int)threadIdx.x / WARP - 4) * (Q_BYTES<D> / 4);
@@ -984,7 +1031,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
                                 o_smem);
             if (O_IN_Q<D, STEP> && lane() == 0) {
                 bulk_wait_read<0>();  // O has left the place of Q
-                mbarrier_arrive(shared_address(&state->q_empty[group]));
+                mbarrier_arrive(shared_address(&state->q_empty[q_place<D>(c.uses.q - 1, group)]));
             }
         }
         if (STEP < PERSISTENT) break;
@@ -1003,6 +1050,13 @@ template <int D> static __device__ unsigned overflowed(const int (&overflow)[GRO
     return groups;
 }
 
+// Whether one of the tiles before number n may have to be done again.
+template <int D> static __device__ bool is_any_doubtful(const int (&doubtful)[DEPTH<D>], int n) {
+    bool is_any = false;
+    for (int i = 1; i < DEPTH<D>; i++) is_any |= doubtful[(n + i) % DEPTH<D>] != NOTHING;
+    return is_any;
+}
+
 // One thread. Persistent blocks take the tiles as they come, from a counter in global memory.
 template <int D, int STEP, bool TRACE>
 static __device__ __forceinline__ void produce(const struct maps *maps, const struct attention *a,
@@ -1013,19 +1067,19 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
     int all = order->tiles * order->pairs, free = (int)blockIdx.x;
     if (STEP < PERSISTENT) load_work<D, STEP>(maps, a, &state->news[0], smem, state, &uses, &trace);
     for (int n = 0; STEP >= PERSISTENT; n++) {
-        struct news *news = &state->news[n % STAGES];
+        struct news *news = &state->news[n % DEPTH<D>];
         trace_mark(&trace, WAIT_NEWS);
-        mbarrier_wait(empty(&state->message, n), parity(n) ^ 1);  // every warp is through with tile n - 2
-        int *doubtful = &state->doubtful[n % STAGES];             // that one, if it is lazy
+        mbarrier_wait(empty(&state->message, n), parity<D>(n) ^ 1);  // tile n - DEPTH is done
+        int *doubtful = &state->doubtful[n % DEPTH<D>];              // that one, if it is lazy
         int tile = NOTHING;
         unsigned again =
-            STEP == LAZY_MAX && *doubtful != NOTHING ? overflowed<D>(state->overflow[n % STAGES]) : 0;
+            STEP == LAZY_MAX && *doubtful != NOTHING ? overflowed<D>(state->overflow[n % DEPTH<D>]) : 0;
         if (again) {
             tile = *doubtful;
         } else if (free < all) {
             tile = free;
             free = atomicAdd((int *)a->workspace, 1) + gridDim.x;  // comes while the tile is loaded
-        } else if (STEP != LAZY_MAX || state->doubtful[(n + 1) % STAGES] == NOTHING) {
+        } else if (STEP != LAZY_MAX || !is_any_doubtful<D>(state->doubtful, n)) {
             tile = THE_END;
         }
         *doubtful = again ? NOTHING : tile;
@@ -1048,12 +1102,12 @@ __global__ void __launch_bounds__(THREADS<D>, 1)
         make_ring(&state.k, 1, GROUPS<D>);
         make_ring(&state.v, 1, GROUPS<D>);
         make_ring(&state.message, 1, GROUPS<D> * 4);
-        for (int g = 0; g < GROUPS<D>; g++) {
-            mbarrier_init(shared_address(&state.q_full[g]), 1);
-            mbarrier_init(shared_address(&state.q_empty[g]), O_IN_Q<D, STEP> ? 4 : 1);
+        for (int i = 0; i < Q_DEPTH<D> * GROUPS<D>; i++) {
+            mbarrier_init(shared_address(&state.q_full[i]), 1);
+            mbarrier_init(shared_address(&state.q_empty[i]), O_IN_Q<D, STEP> ? 4 : 1);
         }
         fence_mbarrier_init();
-        for (int i = 0; i < STAGES; i++) state.doubtful[i] = NOTHING;
+        for (int i = 0; i < DEPTH<D>; i++) state.doubtful[i] = NOTHING;
         if (STEP < PERSISTENT) set_news<D>(&a, &order, blockIdx.x, 0, &state.news[0]);
     }
     __syncthreads();  // the mbarriers are there before anybody uses them
@@ -1082,7 +1136,7 @@ template <class T> static struct maps maps_of(const struct attention *a, int q_r
     return maps;
 }
 static struct order order_of(const struct attention *a, int queries) {
-    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1};
+    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1, 0};
     return order;
 }
 static int multiprocessors() {
@@ -1092,14 +1146,17 @@ static int multiprocessors() {
     return count;
 }
 // Causal: of as many heads as the L2 cache holds K and V of (about 32 MB of it), the tiles with the most keys
-// first. Without a mask all tiles are alike, and blocks at neighbouring tiles of a head share its K and V.
-static void set_sections(const struct attention *a, struct order *order) {
+// first. And if the queries do not fill all tiles, what is missing is missing in the first tile, where a
+// warpgroup without queries stands idle for a tile of keys or two; in the last one it would for all of them.
+// Without a mask all tiles are alike, and blocks at neighbouring tiles of a head share its K and V.
+static void set_sections(const struct attention *a, int queries, struct order *order) {
     constexpr double L2_BYTES = 32 << 20;
     double bytes = 4.0 * a->seqlen_k * a->head_dim;  // K and V of a head
     int group = a->heads / a->kv_heads;              // heads that share them
     double heads = fmax(1.0, floor(L2_BYTES / fmax(bytes, 1.0))) * group;
     order->longest_first = a->causal;
     order->section = (int)fmin(heads, order->pairs);
+    if (a->causal) order->before = (order->tiles * queries - a->seqlen_q) / ROWS * ROWS;
 }
 
 template <class T, int D> static void tma_of(struct attention a) {
@@ -1116,7 +1173,7 @@ template <class T, int D, int STEP, bool TRACE> static void specialized_tiles_of
     struct order order = order_of(&a, QUERIES<D>);
     unsigned blocks = lab_blocks((int64_t)order.pairs * order.tiles, 1);
     if (STEP >= PERSISTENT) {
-        set_sections(&a, &order);
+        set_sections(&a, QUERIES<D>, &order);
         blocks = min(blocks, (unsigned)multiprocessors());
         CUDA_CHECK(cudaMemsetAsync(a.workspace, 0, sizeof(int)));
     }

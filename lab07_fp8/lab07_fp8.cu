@@ -4,7 +4,7 @@
 // tokens (common/quantise.h), and another multiplies. Lecture 25, sections 5.1-5.4; FlashAttention-3 (Shah et
 // al. 2024), section 3.3. The table has:
 //
-//     fp8           P becomes e4m3, too; the tensor cores sum 128 keys, fp32 the rest: the promotion
+//     fp8           P becomes e4m3, too; the tensor cores sum 256 keys, fp32 the rest: the promotion
 //     rotated       Q and K are rotated before they are rounded, so that outliers are spread over a row
 //     unpromoted    the tensor cores sum all keys: fewer instructions, and less exact the more keys there are
 //
@@ -13,7 +13,9 @@
 //     [key][column]: prepare writes it transposed.
 //   - An accumulator of P is not laid out like an operand of 8 bits, but it is if keys change places: prepare
 //     writes V's keys in the order that P's registers have (key_at).
-//   - e4m3 has four significant bits, and ends at 448: scales, a P of up to 256, promotion.
+//   - e4m3 has four significant bits, and ends at 448: scales, a P of 32 to 448, promotion.
+//   - Tensor cores are through with a tile in as many cycles as the exponentials take, and as most of the
+//     instructions. So these are few (the lazy maximum), and hardly one of them stands alone.
 //
 // A block stays on its multiprocessor and takes one tile of 128 queries after another. One thread, the
 // producer, has TMA load everything into rings of stages; two warpgroups, the consumers, have 64 queries
@@ -21,13 +23,14 @@
 // wait runs beside the tensor cores:
 //
 //     wait for K of n + 1        wgmma  S = Q K^T of n + 1
-//     O += PV of n - 1                                       in fp32, times the scale of V: the promotion
-//                                wgmma  PV = P V of n
+//     O += PV                    in fp32, every second time: the promotion
+//                                wgmma  PV += P V of n
 //     wait for S                 K's stage is free
-//     m, P = 2^(S - m + 8), l                                in fp32, P up to 256
+//     P = 2^(S - m + 5), l       in fp32, of half the keys
 //     wait for V of n + 1
 //     wait for PV                V's stage is free
-//     P to e4m3
+//     P, l                       of the other half; P to e4m3
+//     m                          if P has passed 448, which is rare
 //
 //     ./lab run lab07_fp8      or        build/cpu/lab07_fp8 --causal --inputs added-outliers
 
@@ -60,6 +63,13 @@ constexpr float ZERO_V_LOG2 = -90.0f;     // instead of the scale of zeros: belo
 constexpr float SCORE_MAX = 1 << 22;      // beyond, m is rounded by so much that P of 256 passes 448
 static_assert(QUERIES == QUANTISE_BLOCK && KEYS == QUANTISE_BLOCK, "a tile has one scale");
 
+constexpr int P_EXPONENT = 5;  // what m makes of a row's largest P, as a power of two
+constexpr float P_MAX = 1 << P_EXPONENT;
+constexpr float P_LIMIT = QUANTISE_MAX;  // and what the sum of eight P may grow to while m stays
+constexpr unsigned AGAIN = 1u << 31;  // of a tile's number: with the running maximum, as the lazy one failed
+constexpr unsigned SUMMED_TILES = 2;  // of keys, by the tensor cores, before they go into O: 1, 2, 4, ...
+// Of a thread's 64 numbers of S: those whose exponentials stand before the wait for P V.
+constexpr int BEFORE_WAIT = KEYS / 4;
 enum step { PROMOTED, UNPROMOTED };
 
 static __device__ int lane() { return threadIdx.x % WARP; }
@@ -108,7 +118,7 @@ static size_t scratch_bytes(const struct attention *a) { return scratch_of(a).by
 // P's accumulators (D in common/ptx/wgmma.h): of 16 keys, the lane with c = lane % 4 has 2c, 2c + 1, 2c + 8
 // and 2c + 9. As a left operand (A) it has to have numbers 4c ... 4c + 3. So V's keys change places: number n
 // of a tile is key key_at(n), and P's registers are right as they are.
-static __device__ int key_at(int n) {
+static __device__ unsigned key_at(unsigned n) {
     // BEGIN SOLUTION key_order: the key that number n of a tile is, so that P's accumulators are its operand.
     return n / 16 * 16 + n / 2 % 2 * 8 + n / 4 % 4 * 2 + n % 2;
     // STUB return n;
@@ -118,27 +128,34 @@ static __device__ int number_of(int key) {
     return key / 16 * 16 + key / 2 % 4 * 4 + key / 8 % 2 * 2 + key % 2;
 }
 
-// A block of threads has 128 tokens. A thread has OWN rows of 8 columns, a chunk: four tokens that are
-// neighbours in key_at, or twice four. A row's chunks are in neighbouring lanes.
-constexpr int PREPARE_THREADS = 256;
+// A block of threads has 128 tokens. A thread has 8 columns, a chunk, of four tokens, a quad, which are
+// neighbours in key_at. A row's chunks are in neighbouring lanes. So each number is read once, 16 bytes at a
+// time, and stays in registers between the maximum and the rounding.
+constexpr int QUAD = 4;
 template <int D> constexpr int CHUNKS = D / 8;
-template <int D> constexpr int OWN = QUANTISE_BLOCK *CHUNKS<D> / PREPARE_THREADS;
-template <int D> static __device__ int chunk() { return (int)threadIdx.x % CHUNKS<D>; }
-template <int D> static __device__ int quad(int n) {  // of row n
-    return ((int)threadIdx.x + n / 4 * PREPARE_THREADS) / CHUNKS<D>;
-}
-template <int D> static __device__ int token(int n) { return key_at(4 * quad<D>(n) + n % 4); }
+template <int D> constexpr int PREPARE_THREADS = QUANTISE_BLOCK / QUAD *CHUNKS<D>;
+template <int D> static __device__ int chunk() { return threadIdx.x % CHUNKS<D>; }
+template <int D> static __device__ int quad() { return threadIdx.x / CHUNKS<D>; }
+// Row n of the thread. (key_at moves bits of a number, so it does so in parts.)
+template <int D> static __device__ int token(int n) { return key_at(QUAD * quad<D>()) + key_at(n); }
 
-// Tokens from `count` on and columns from head_dim on are 0. first: the block's first token.
+// Tokens from `count` on and columns from head_dim on are 0. first: the block's first token. All loads are on
+// their way before the first is waited for: a load, a conversion, and the next load would be four waits.
 template <class T, int D>
-static __device__ void load_rows(const T *first, int64_t stride, int64_t count, int head_dim,
-                                 float (&x_reg)[OWN<D>][8]) {
+static __device__ void load_rows(const T *first, int64_t stride, int count, int head_dim,
+                                 float (&x_reg)[QUAD][8]) {
+    uint4 packed_reg[QUAD];
+    const T *at = first + token<D>(0) * stride + chunk<D>() * 8;
+    int rows = chunk<D>() * 8 < head_dim ? count - token<D>(0) : 0;
 #pragma unroll
-    for (int n = 0; n < OWN<D>; n++) {
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (token<D>(n) < count && chunk<D>() * 8 < head_dim)
-            x = *(const uint4 *)(first + token<D>(n) * stride + chunk<D>() * 8);
-        const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+    for (int n = 0; n < QUAD; n++) {
+        const uint4 *here = (const uint4 *)(at + (int)key_at(n) * stride);
+        packed_reg[n] = make_uint4(0, 0, 0, 0);
+        if ((int)key_at(n) < rows) packed_reg[n] = *here;
+    }
+#pragma unroll
+    for (int n = 0; n < QUAD; n++) {
+        const uint32_t words[4] = {packed_reg[n].x, packed_reg[n].y, packed_reg[n].z, packed_reg[n].w};
 #pragma unroll
         for (int e = 0; e < 8; e += 2) {
             float2 pair = unpack2<T>(words[e / 2]);
@@ -169,83 +186,104 @@ template <int D> static __device__ void rotate(float (&x_reg)[8]) {
 }
 
 // The largest |x| of the block's 128 tokens. fmaxf passes over a NaN: other rows need a scale all the same.
-template <int D> static __device__ float block_max(const float (&x_reg)[OWN<D>][8]) {
-    __shared__ float max_smem[PREPARE_THREADS / WARP];
+template <int D> static __device__ float block_max(const float (&x_reg)[QUAD][8], float *max_smem) {
     float top = 0.0f;
 #pragma unroll
-    for (int n = 0; n < OWN<D> * 8; n++) top = fmaxf(top, fabsf(x_reg[n / 8][n % 8]));
+    for (int n = 0; n < QUAD * 8; n++) top = fmaxf(top, fabsf(x_reg[n / 8][n % 8]));
     for (int offset = 1; offset < WARP; offset *= 2)
         top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, offset));
-    __syncthreads();  // everybody has read what a call before has left there
     if (lane() == 0) max_smem[threadIdx.x / WARP] = top;
     __syncthreads();  // the maxima of all warps are there
-    for (int w = 0; w < PREPARE_THREADS / WARP; w++) top = fmaxf(top, max_smem[w]);
+#pragma unroll
+    for (int w = 0; w < PREPARE_THREADS<D> / WARP; w++) top = fmaxf(top, max_smem[w]);
     return top;
 }
 
-// Quantises 128 tokens: of Q, K or V, in this order of blockIdx.x.
+// What a block of threads has: 128 tokens of Q, K or V, in this order of blockIdx.x.
 enum which { IS_Q, IS_K, IS_V };
-template <class T, int D, bool ROTATES>
-__global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct attention a, struct scratch s) {
-    __shared__ uint32_t v_smem[D][QUANTISE_BLOCK / 4];  // V^T, four keys a word
-    if (blockIdx.x == 0 && threadIdx.x == 0) *s.drawn = 0;
-    int64_t block = blockIdx.x, of_q = (int64_t)a.batch * a.heads * s.q_blocks;
-    int64_t of_k = (int64_t)a.batch * a.kv_heads * s.k_blocks;
-    enum which which = block < of_q ? IS_Q : block < of_q + of_k ? IS_K : IS_V;
-    block -= which == IS_Q ? 0 : which == IS_K ? of_q : of_q + of_k;
-    struct tensor t = which == IS_Q ? a.q : which == IS_K ? a.k : a.v;
-    int heads = which == IS_Q ? a.heads : a.kv_heads, seqlen = which == IS_Q ? a.seqlen_q : a.seqlen_k;
-    int64_t blocks = which == IS_Q ? s.q_blocks : s.k_blocks, head = block / blocks;
-    int64_t first = block % blocks * QUANTISE_BLOCK;
+struct part {
+    enum which which;
+    struct tensor tensor;
+    unsigned block, head;  // of 128 tokens, of all heads; of all batches
+    int heads, seqlen, first;
+};
+static __device__ struct part find_part(const struct attention *a, const struct scratch *s) {
+    unsigned block = blockIdx.x, of_q = (unsigned)(a->batch * a->heads) * (unsigned)s->q_blocks;
+    unsigned of_k = (unsigned)(a->batch * a->kv_heads) * (unsigned)s->k_blocks;
+    struct part p;
+    p.which = block < of_q ? IS_Q : block < of_q + of_k ? IS_K : IS_V;
+    p.block = block - (p.which == IS_Q ? 0 : p.which == IS_K ? of_q : of_q + of_k);
+    p.tensor = p.which == IS_Q ? a->q : p.which == IS_K ? a->k : a->v;
+    p.heads = p.which == IS_Q ? a->heads : a->kv_heads;
+    p.seqlen = p.which == IS_Q ? a->seqlen_q : a->seqlen_k;
+    unsigned blocks = (unsigned)(p.which == IS_Q ? s->q_blocks : s->k_blocks);
+    p.head = p.block / blocks;
+    p.first = (int)(p.block - p.head * blocks) * QUANTISE_BLOCK;
+    return p;
+}
 
-    float x_reg[OWN<D>][8], amax;
-    load_rows<T, D>(row<T>(t, head / heads, head % heads, first), t.stride_row, seqlen - first, a.head_dim,
-                    x_reg);
-#pragma unroll
-    for (int n = 0; n < OWN<D>; n++)
-        if (ROTATES && which != IS_V) rotate<D>(x_reg[n]);
-    while ((amax = block_max<D>(x_reg)) == INFINITY)  // rare. e4m3 has no infinity: a NaN takes its place
-#pragma unroll
-        for (int n = 0; n < OWN<D> * 8; n++)
-            if (isinf(x_reg[n / 8][n % 8])) x_reg[n / 8][n % 8] = NAN;
-    if (threadIdx.x == 0) {
-        float scale = quantise_scale(amax);
-        float4 *record = (which == IS_Q ? s.q_scale : s.k_scale) + block;
-        if (which == IS_Q) *record = make_float4(scale, 0.0f, 0.0f, 0.0f);
-        if (which == IS_K) record->x = scale;
-        if (which == IS_V) {
-            float log2_scale = amax < QUANTISE_SMALLEST ? ZERO_V_LOG2 : log2f(scale);
-            record->y = scale, record->z = log2_scale, record->w = ex2(-log2_scale);
-        }
+static __device__ void store_scale(const struct scratch *s, const struct part *p, float amax) {
+    float scale = quantise_scale(amax);
+    float4 *record = (p->which == IS_Q ? s->q_scale : s->k_scale) + p->block;
+    if (p->which == IS_Q) *record = make_float4(scale, 0.0f, 0.0f, 0.0f);
+    if (p->which == IS_K) record->x = scale;
+    if (p->which == IS_V) {
+        float log2_scale = amax < QUANTISE_SMALLEST ? ZERO_V_LOG2 : log2f(scale);
+        record->y = scale, record->z = log2_scale, record->w = ex2(-log2_scale);
     }
+}
+
+template <class T, int D, bool ROTATES>
+__global__ void __launch_bounds__(PREPARE_THREADS<D>, 1024 / PREPARE_THREADS<D>)
+    prepare(struct attention a, struct scratch s) {
+    __shared__ uint32_t v_smem[D][QUANTISE_BLOCK / QUAD];  // V^T, four keys a word
+    __shared__ float max_smem[PREPARE_THREADS<D> / WARP];
+    if (blockIdx.x == 0 && threadIdx.x == 0) *s.drawn = 0;
+    struct part p = find_part(&a, &s);
+    float x_reg[QUAD][8], amax;
+    load_rows<T, D>(row<T>(p.tensor, p.head / p.heads, p.head % p.heads, p.first), p.tensor.stride_row,
+                    p.seqlen - p.first, a.head_dim, x_reg);
+#pragma unroll
+    for (int n = 0; n < QUAD; n++)
+        if (ROTATES && p.which != IS_V) rotate<D>(x_reg[n]);
+    while ((amax = block_max<D>(x_reg, max_smem)) == INFINITY) {  // rare. e4m3 has no infinity, but a NaN
+#pragma unroll
+        for (int n = 0; n < QUAD * 8; n++)
+            if (isinf(x_reg[n / 8][n % 8])) x_reg[n / 8][n % 8] = NAN;
+        __syncthreads();  // everybody has read the maxima
+    }
+    if (threadIdx.x == 0) store_scale(&s, &p, amax);
     // The other kernel multiplies scores by |scale|, so that their order is that of q . k.
     // BEGIN SOLUTION scale: by which amax becomes 448, the largest e4m3, with the sign that it needs.
-    float inverse = which == IS_Q && a.scale < 0.0f ? -quantise_inverse(amax) : quantise_inverse(amax);
+    float inverse = p.which == IS_Q && a.scale < 0.0f ? -quantise_inverse(amax) : quantise_inverse(amax);
     // STUB float inverse = 1.0f;
     // END SOLUTION
 #pragma unroll
-    for (int n = 0; n < OWN<D> * 8; n++) x_reg[n / 8][n % 8] *= inverse;
-    if (which != IS_V) {
-        uint8_t *rows = (which == IS_Q ? s.q : s.k) + (head * seqlen + first) * D;
+    for (int n = 0; n < QUAD * 8; n++) x_reg[n / 8][n % 8] *= inverse;
+    if (p.which != IS_V) {
+        uint8_t *rows = (p.which == IS_Q ? s.q : s.k) + ((int64_t)p.head * p.seqlen + p.first) * D;
 #pragma unroll
-        for (int n = 0; n < OWN<D>; n++) {
+        for (int n = 0; n < QUAD; n++) {
             const float *x = x_reg[n];
-            if (first + token<D>(n) < seqlen)
-                *(uint2 *)(rows + token<D>(n) * D + chunk<D>() * 8) =
-                    make_uint2(pack4_e4m3(x[0], x[1], x[2], x[3]), pack4_e4m3(x[4], x[5], x[6], x[7]));
+            uint2 packed = make_uint2(pack4_e4m3(x[0], x[1], x[2], x[3]), pack4_e4m3(x[4], x[5], x[6], x[7]));
+            if (p.first + token<D>(n) < p.seqlen)
+                *(uint2 *)(rows + token<D>(n) * D + chunk<D>() * 8) = packed;
         }
         return;
     }
     constexpr int APART = WARP / CHUNKS<D>;  // words change places, so that those of a warp lie in 32 banks
 #pragma unroll
-    for (int n = 0; n < OWN<D>; n += 4)
+    for (int e = 0; e < 8; e++)
+        v_smem[chunk<D>() * 8 + e][quad<D>() ^ chunk<D>() * APART] =
+            pack4_e4m3(x_reg[0][e], x_reg[1][e], x_reg[2][e], x_reg[3][e]);
+    __syncthreads();  // V^T is whole before it is read by rows, half a warp a row
+    unsigned pair = threadIdx.x % (WARP / 2) * 2;
+    uint8_t *columns = s.v + (int64_t)p.head * D * s.padded_k + p.first + pair * QUAD;
 #pragma unroll
-        for (int e = 0; e < 8; e++)
-            v_smem[chunk<D>() * 8 + e][quad<D>(n) ^ chunk<D>() * APART] =
-                pack4_e4m3(x_reg[n][e], x_reg[n + 1][e], x_reg[n + 2][e], x_reg[n + 3][e]);
-    __syncthreads();  // V^T is whole before it is read by rows
-    for (int d = warp(); d < D; d += PREPARE_THREADS / WARP)
-        ((uint32_t *)(s.v + (head * D + d) * s.padded_k + first))[lane()] = v_smem[d][lane() ^ d / 8 * APART];
+    for (unsigned n = 0; n < D * WARP / 2; n += PREPARE_THREADS<D>) {
+        unsigned d = (n + threadIdx.x) / (WARP / 2);
+        *(uint2 *)(columns + d * s.padded_k) = *(const uint2 *)&v_smem[d][pair ^ d / 8 * APART];
+    }
 }
 
 // ---- what a block's threads share ----
@@ -260,6 +298,7 @@ template <int D> struct shared {
     char o[READERS][16 * D * 2];                // of a warp: rows on their way to O
     float4 q_scale[Q_STAGES], k_scale[STAGES];  // records of struct scratch
     unsigned tile[Q_STAGES];                    // which tile's queries lie in q
+    int overflow[Q_STAGES][READERS];            // of that tile's warps
     uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
@@ -293,11 +332,11 @@ struct problem {
     int abreast;     // heads that take turns: see find_work
 };
 
-// A tile of queries, and the tiles of keys that it goes through, from the last to the first: in those from
-// `open` on, some query does not see some key.
+// A tile of queries, and the tiles of keys that it goes through, from the last to the first. Of those before
+// `settled` every query sees every key, and every query has seen a key before.
 struct work {
     int head, kv_head;  // of all batches: batch * heads + head, as struct scratch counts
-    int first_query, tiles, open;
+    int first_query, tiles, settled;
 };
 
 // What scores of a tile of queries are multiplied by, up to the scale of K. Where Q is zero every --scale is
@@ -319,7 +358,7 @@ static __device__ struct work find_work(const struct problem *p, unsigned tile) 
     w.kv_head = w.head / (a->heads / a->kv_heads);
     w.first_query = (q_tiles - 1 - turn / taking) * QUERIES;
     w.tiles = (visible_keys(a, min(w.first_query + QUERIES, a->seqlen_q) - 1) + KEYS - 1) / KEYS;
-    w.open = visible_keys(a, w.first_query) / KEYS;
+    w.settled = (visible_keys(a, w.first_query) - 1) / KEYS;
     return w;
 }
 
@@ -344,21 +383,38 @@ static __device__ void load_v(const CUtensorMap *map, const struct work *w, int 
     tma_load_4d(shared_address(it->v[n % STAGES]), map, full, t * KEYS, 0, w->kv_head, 0);
 }
 
+// Whether a warp found that the lazy maximum does not do for the tile of this stage. Says so once.
+template <int D> static __device__ bool take_overflow(struct shared<D> *it, unsigned stage) {
+    int any = 0;
+    for (int i = 0; i < READERS; i++) {
+        any |= it->overflow[stage][i];
+        it->overflow[stage][i] = 0;
+    }
+    return any != 0;
+}
+
 template <int D>
 static __device__ void produce(const struct problem *p, const CUtensorMap *q_map, const CUtensorMap *k_map,
                                const CUtensorMap *v_map, struct shared<D> *it) {
-    unsigned tile = blockIdx.x, n = 0;  // the first of each block, then whichever nobody has drawn
+    unsigned fresh = blockIdx.x, n = 0;  // the first of each block, then whichever nobody has drawn
     for (unsigned turn = 0;; turn++) {
-        unsigned stage = turn % Q_STAGES;
+        unsigned stage = turn % Q_STAGES, other = 1 - stage, tile = fresh;
         uint32_t full = shared_address(&it->q_full[stage]);
         await_empty(it->q_empty, Q_STAGES, turn);
+        if (take_overflow<D>(it, stage)) {
+            tile = it->tile[stage] | AGAIN;
+        } else if (fresh < p->tiles) {
+            fresh = gridDim.x + atomicAdd(p->s.drawn, 1u);  // on its way during the loads
+        } else {  // there is no more, unless of what consumers have just now
+            await_empty(it->q_empty, Q_STAGES, turn + 1);
+            if (take_overflow<D>(it, other)) tile = it->tile[other] | AGAIN;
+        }
         it->tile[stage] = tile;
-        if (tile >= p->tiles) {  // there is no more: the consumers end, too
+        if ((tile & ~AGAIN) >= p->tiles) {  // the consumers end, too
             mbarrier_arrive(full);
             return;
         }
-        unsigned next = gridDim.x + atomicAdd(p->s.drawn, 1u);  // on its way during the loads
-        struct work w = find_work(p, tile);
+        struct work w = find_work(p, tile & ~AGAIN);
         mbarrier_arrive_expect_tx(full, QUERIES * D + sizeof(float4));
         tma_load_4d(shared_address(it->q[stage]), q_map, full, 0, w.first_query, w.head, 0);
         bulk_load(shared_address(&it->q_scale[stage]),
@@ -368,7 +424,6 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
             if (t > 0) load_k<D>(p, k_map, &w, t - 1, n + 1, it);
             load_v<D>(v_map, &w, t, n, it);
         }
-        tile = next;
     }
 }
 
@@ -378,13 +433,10 @@ static __device__ void produce(const struct problem *p, const CUtensorMap *q_map
 // in row lane / 4, or that + 8 if i / 2 is odd (h = 0, 1), and column 8 (i / 4) + 2 (lane % 4) + i % 2. Four
 // neighbouring lanes share two whole rows.
 template <int D> struct registers {
-    float s[KEYS / 2];           // S, then P before it is rounded
-    uint32_t p[STEPS][4];        // P
-    float pv[D / 2], weight[2];  // P V of a tile that is not in O yet, and what it is multiplied by
-    float o[D / 2];
-    float m[2], l[2];  // the row's maximum, as a power of two; the sum of the lane's own P
-    float v_scale;     // of the tile that P is of
-    bool has_pv;
+    float s[KEYS / 2];          // S, then P before it is rounded
+    uint32_t p[STEPS][4];       // P
+    float pv[D / 2], o[D / 2];  // P V of some tiles, and the sum of such sums
+    float m[2], l[2];           // the row's maximum, as a power of two; the sum of the lane's own P
 };
 static __device__ int lane_row() { return lane() / 4; }
 static __device__ int lane_column() { return lane() % 4 * 2; }
@@ -411,27 +463,30 @@ static __device__ __forceinline__ void start_q_k(const uint8_t (*q_smem)[D], con
     wgmma_commit();
 }
 
-// Starts the product of P and a tile of V: PV = P V, or O += P V.
-template <int D, enum step STEP>
-static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], struct registers<D> &reg) {
-    uint64_t v = wgmma_descriptor(shared_address(v_smem), 16, 8 * KEYS, KEYS);
-    float(&sum)[D / 2] = STEP == PROMOTED ? reg.pv : reg.o;
-    wgmma_fence();  // P is written; ordinary code has used PV or O
-    wgmma_rs<__nv_fp8_e4m3, D, STEP == UNPROMOTED, false>(sum, reg.p[0], v);
-#pragma unroll
-    for (int i = 1; i < STEPS; i++)
-        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(sum, reg.p[i], v + i * STEP_BYTES / 16);
-    wgmma_commit();
-}
-
 // The promotion. Of a sum of e4m3 products a tensor core keeps fewer bits than fp32 has (common/ptx/wgmma.h),
-// so that what is small beside the sum gets lost. It sums 128 keys, and this adds up.
+// so that what is small beside the sum gets lost. It sums SUMMED_TILES tiles of keys, and this adds up.
 template <int D> static __device__ __forceinline__ void promote(struct registers<D> &reg) {
-    // BEGIN SOLUTION promotion: O += PV in fp32, times the weight of the row.
+    // BEGIN SOLUTION promotion: O += PV in fp32.
 #pragma unroll
-    for (int i = 0; i < D / 2; i++) reg.o[i] += reg.pv[i] * reg.weight[i / 2 % 2];
+    for (int i = 0; i < D / 2; i++) reg.o[i] += reg.pv[i];
     // STUB (void)reg;
     // END SOLUTION
+}
+
+// Starts the product of P and V of tile t: PV += P V, or PV = P V when the old sum has gone into O. That is a
+// matter of t, and not of how many tiles the block has had: O is the same, whichever it has drawn before.
+template <int D, enum step STEP>
+static __device__ __forceinline__ void start_p_v(const uint8_t (*v_smem)[KEYS], int t,
+                                                 struct registers<D> &reg) {
+    uint64_t v = wgmma_descriptor(shared_address(v_smem), 16, 8 * KEYS, KEYS);
+    bool adds = STEP == UNPROMOTED || t % SUMMED_TILES != SUMMED_TILES - 1;
+    if (!adds) promote(reg);
+    wgmma_fence();  // P is written; ordinary code has used PV
+    wgmma_rs_adding<__nv_fp8_e4m3, D, false>(reg.pv, reg.p[0], v, adds);
+#pragma unroll
+    for (int step = 1; step < STEPS; step++)
+        wgmma_rs<__nv_fp8_e4m3, D, 1, false>(reg.pv, reg.p[step], v + step * STEP_BYTES / 16);
+    wgmma_commit();
 }
 
 // ---- the consumers: softmax ----
@@ -444,33 +499,94 @@ static __device__ __forceinline__ void mask(const int (&until)[2], float (&s_reg
         if (i / 4 * 8 + i % 2 >= until[i / 2 % 2] - lane_column()) s_reg[i] = -INFINITY;
 }
 
-// P = 2^(factor * S - m + 8) of S, in place. m, the row's largest factor * S, is brought up to date before,
-// and keep is what everything so far shrinks by. fmaxf passes over a NaN. The sum l does not, and through it
-// the NaN reaches O and LSE. scale: the tile's record; factor_q: |scale| log2(e) times the scale of Q.
-//
-// unpromoted: what the tensor cores sum over tiles cannot be multiplied by a scale of each tile. So P is. The
-// largest P * scale of V becomes 256, and l, which is without that scale, is divided by it.
-template <int D, enum step STEP>
+// P = 2^(factor * S + shift - m + P_EXPONENT) takes the place of S. shift: the logarithm of V's scale. What
+// is summed over tiles cannot be multiplied by a scale of each tile afterwards. So P is, for one addition in
+// the exponent, and l, which is to be without that scale, is divided by it. scale: the tile's record;
+// factor_q: |scale| log2(e) times the scale of Q.
+struct exponent {
+    float factor, shift;
+};
+static __device__ __forceinline__ struct exponent exponent_of(float4 scale, float factor_q) {
+    struct exponent e = {fmaxf(factor_q * scale.x, LEAST_FACTOR), scale.z};
+    return e;
+}
+
+// With the running maximum: m, the row's largest factor * S + shift, is brought up to date before, and keep
+// is what everything so far shrinks by. fmaxf passes over a NaN. The sum l does not, and through it the NaN
+// reaches O and LSE.
+template <int D>
 static __device__ __forceinline__ void softmax(float4 scale, float factor_q, struct registers<D> &reg,
                                                float (&keep)[2]) {
-    float factor = fmaxf(factor_q * scale.x, LEAST_FACTOR), shift = STEP == UNPROMOTED ? scale.z : 0.0f;
+    struct exponent e = exponent_of(scale, factor_q);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float top = fmaxf(reg.s[2 * h], reg.s[2 * h + 1]), sum = 0.0f;
 #pragma unroll
         for (int i = 2 * h + 4; i < KEYS / 2; i += 4) top = fmaxf(top, fmaxf(reg.s[i], reg.s[i + 1]));
-        float m = fmaxf(reg.m[h], quad_max(top) * factor + shift);
+        float m = fmaxf(reg.m[h], quad_max(top) * e.factor + e.shift);
         float base = m == -INFINITY ? 0.0f : m;  // no key yet: every P is 2^-inf
         keep[h] = ex2(reg.m[h] - base);
         reg.m[h] = m;
-        float offset = shift - base + QUANTISE_P_EXPONENT;
+        float offset = e.shift - base + P_EXPONENT;
 #pragma unroll
         for (int i = 2 * h; i < KEYS / 2; i += 4) {
-            reg.s[i] = ex2(reg.s[i] * factor + offset);
-            reg.s[i + 1] = ex2(reg.s[i + 1] * factor + offset);
+            reg.s[i] = ex2(reg.s[i] * e.factor + offset);
+            reg.s[i + 1] = ex2(reg.s[i + 1] * e.factor + offset);
             sum += reg.s[i] + reg.s[i + 1];
         }
-        reg.l[h] = reg.l[h] * keep[h] + sum * (STEP == UNPROMOTED ? scale.w : 1.0f);
+        reg.l[h] = reg.l[h] * keep[h] + sum * scale.w;
+    }
+}
+
+// With the lazy one, as in lab07_fa3_hopper: m stays as it is, and P may pass P_MAX, but not P_LIMIT, where
+// e4m3 ends. What is compared is sums of eight P, which l needs anyway: an eighth of the maxima, and the
+// first exponential waits for none of them. Returns whether one has passed. Numbers FROM to TO - 1 of S.
+template <int D, int FROM, int TO>
+static __device__ __forceinline__ bool lazy_softmax(float4 scale, float factor_q, struct registers<D> &reg) {
+    struct exponent e = exponent_of(scale, factor_q);
+    float top = 0.0f;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float offset = e.shift - reg.m[h] + P_EXPONENT, sum = 0.0f;
+#pragma unroll
+        for (int i = FROM + 2 * h; i < TO; i += 16) {
+            float part_reg[4];
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                float *s = &reg.s[i + 4 * n];
+                s[0] = ex2(s[0] * e.factor + offset);
+                s[1] = ex2(s[1] * e.factor + offset);
+                part_reg[n] = s[0] + s[1];
+            }
+            float part = (part_reg[0] + part_reg[1]) + (part_reg[2] + part_reg[3]);
+            top = fmaxf(top, part);
+            sum += part;
+        }
+        reg.l[h] += sum * scale.w;
+    }
+    return __any_sync(ALL_LANES, top > P_LIMIT);
+}
+
+// A sum has passed the limit: m becomes the maximum of all that was seen, and what was made with the old one
+// is divided. (By 2^120 at most, as ex2 ends at 2^-126. A P that is infinite stays so, and so does l: see
+// consume.)
+template <int D> static __device__ __forceinline__ void lower_p(struct registers<D> &reg) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float top = P_MAX;
+#pragma unroll
+        for (int i = 2 * h; i < KEYS / 2; i += 4) top = fmaxf(top, fmaxf(reg.s[i], reg.s[i + 1]));
+        float m = reg.m[h] + fminf(log2f(quad_max(top) * (1.0f / P_MAX)), 120.0f);
+        float by = ex2(reg.m[h] - m);  // of m as it is after rounding, so that later tiles agree with it
+#pragma unroll
+        for (int i = 2 * h; i < KEYS / 2; i += 4) reg.s[i] *= by, reg.s[i + 1] *= by;
+#pragma unroll
+        for (int i = 2 * h; i < D / 2; i += 4) {
+            reg.o[i] *= by, reg.o[i + 1] *= by;
+            reg.pv[i] *= by, reg.pv[i + 1] *= by;
+        }
+        reg.l[h] *= by;
+        reg.m[h] = m;
     }
 }
 
@@ -548,7 +664,7 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float l = quad_sum(reg.l[h]);
-        base[h] = reg.m[h] - QUANTISE_P_EXPONENT;  // l is the sum of 2^(score - base)
+        base[h] = reg.m[h] - P_EXPONENT;  // l is the sum of 2^(score - base)
         inverse[h] = l == 0.0f ? 0.0f : 1.0f / l;
         int r = h * 8 + lane_row();
         bool has_nan = false;
@@ -582,102 +698,113 @@ static __device__ __forceinline__ void finish(const struct problem *p, const str
 
 // ---- the consumers: the loop ----
 
-// S of tile n is there. Makes P of it, up to rounding; lets K's stage go. Returns the scale of V.
-template <int D, enum step STEP, bool MASKS>
-static __device__ __forceinline__ float use_scores(struct shared<D> *it, unsigned n, float factor_q,
-                                                   const int (&until)[2], int t, struct registers<D> &reg,
-                                                   float (&keep)[2]) {
-    float4 scale = it->k_scale[n % STAGES];
-    release(it->k_empty, STAGES, n);
-    const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
-    if (MASKS) mask(until_here, reg.s);
-    softmax<D, STEP>(scale, factor_q, reg, keep);
-    return scale.y;
-}
-
 // Waits for the product of P and tile n of V, and lets V's stage go.
-template <int D, enum step STEP>
+template <int D>
 static __device__ __forceinline__ void end_p_v(struct shared<D> *it, unsigned n, struct registers<D> &reg) {
     wgmma_wait<0>();
     release(it->v_empty, STAGES, n);
-    wgmma_pin(STEP == PROMOTED ? reg.pv : reg.o);
+    wgmma_pin(reg.pv);
+    wgmma_pin(reg.p);
 }
 
-// From P of tile n to P of tile n + 1, of keys t * KEYS ... Before it, O has all tiles before n, but for PV.
+// From P of tile n to P of tile n + 1, of keys t * KEYS ...
 //
 // Where the branches are decides what runs beside what: ptxas moves arithmetic forward and back within a
-// stretch without a branch, and wgmma_wait to its beginning. That on has_pv keeps the promotion behind Q K^T;
-// that on `changes`, which asks for l, keeps the exponentials before the wait for P V; and that of the wait
-// for V keeps this one behind them.
-template <int D, enum step STEP, bool MASKS>
+// stretch without a branch, and wgmma_wait to its beginning. That of the promotion keeps it behind Q K^T;
+// that of the wait for V keeps the wait for P V behind the first exponentials, together with the vote about
+// them, which is not moved across a branch.
+template <int D, enum step STEP, bool LAZY>
 static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
                                                  float factor_q, const int (&until)[2], int t,
                                                  struct registers<D> &reg) {
     await_full(it->k_full, STAGES, n + 1);
     start_q_k<D>(q_smem, it->k[(n + 1) % STAGES], reg);
-    if (STEP == PROMOTED && reg.has_pv) promote(reg);
-    start_p_v<D, STEP>(it->v[n % STAGES], reg);
+    start_p_v<D, STEP>(it->v[n % STAGES], t + 1, reg);
     wgmma_wait<1>();
     wgmma_pin(reg.s);
-    float keep[2], v_scale = use_scores<D, STEP, MASKS>(it, n + 1, factor_q, until, t, reg, keep);
-    // Most tiles change no maximum of a warp's rows. (A NaN in l changes nothing.)
-    bool changes = __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
-    if (STEP == PROMOTED && changes)
+    float4 scale = it->k_scale[(n + 1) % STAGES];
+    release(it->k_empty, STAGES, n + 1);
+    if (LAZY) {
+        bool passes = lazy_softmax<D, 0, BEFORE_WAIT>(scale, factor_q, reg);
+        await_full(it->v_full, STAGES, n + 1);  // for the next step
+        end_p_v<D>(it, n, reg);
+        passes |= lazy_softmax<D, BEFORE_WAIT, KEYS / 2>(scale, factor_q, reg);
+        round_p(reg);
+        if (!passes) return;
+        lower_p<D>(reg);
+    } else {
+        const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
+        mask(until_here, reg.s);
+        float keep[2];
+        softmax<D>(scale, factor_q, reg, keep);
+        // Most tiles change no maximum of a warp's rows. (A NaN in l changes nothing.)
+        bool changes =
+            __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
+        await_full(it->v_full, STAGES, n + 1);
+        end_p_v<D>(it, n, reg);
+        if (changes)
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
-    await_full(it->v_full, STAGES, n + 1);  // for the next step
-    end_p_v<D, STEP>(it, n, reg);
-    if (STEP == UNPROMOTED && changes)  // not before, the tensor cores had O
-#pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2];
+            for (int i = 0; i < D / 2; i++) reg.o[i] *= keep[i / 2 % 2], reg.pv[i] *= keep[i / 2 % 2];
+    }
     round_p(reg);
-    for (int h = 0; h < 2; h++) reg.weight[h] = reg.v_scale * keep[h];
-    reg.v_scale = v_scale;
-    reg.has_pv = true;
+}
+
+// All tiles of keys, from the last to the first: O, m and l. n: tiles of keys so far, of all turns.
+template <int D, enum step STEP>
+static __device__ __forceinline__ void
+go_through_keys(struct shared<D> *it, const struct work *w, unsigned turn, bool again, float factor_q,
+                const int (&until)[2], unsigned *n_now, int reader, struct registers<D> &reg) {
+    const uint8_t(*q_smem)[D] = &it->q[turn % Q_STAGES][reader * 16 / ROWS * ROWS];
+    unsigned n = *n_now;
+    int t = w->tiles - 1, settled = again ? 0 : w->settled;
+    float keep[2];
+    await_full(it->k_full, STAGES, n);
+    start_q_k<D>(q_smem, it->k[n % STAGES], reg);
+    wgmma_wait<0>();
+    wgmma_pin(reg.s);
+    float4 scale = it->k_scale[n % STAGES];
+    release(it->k_empty, STAGES, n);
+    const int until_here[2] = {until[0] - t * KEYS, until[1] - t * KEYS};
+    mask(until_here, reg.s);
+    softmax<D>(scale, factor_q, reg, keep);
+    round_p(reg);
+    await_full(it->v_full, STAGES, n);
+#pragma unroll 1
+    for (t--; t >= settled; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
+#pragma unroll 1
+    for (; t >= 0; t--, n++) next_tile<D, STEP, true>(it, q_smem, n, factor_q, until, t, reg);
+    start_p_v<D, STEP>(it->v[n % STAGES], 0, reg);
+    end_p_v<D>(it, n, reg);
+    promote(reg);
+    *n_now = n + 1;
 }
 
 template <class T, int D, enum step STEP>
 static __device__ __forceinline__ void consume(const struct problem *p, struct shared<D> *it) {
-    int reader = warp() - WARPGROUP / WARP, row = reader * 16;
-    for (unsigned turn = 0, n = 0;; turn++) {  // n: tiles of keys so far, of all turns
+    int reader = warp() - WARPGROUP / WARP;
+    for (unsigned turn = 0, n = 0;; turn++) {
         unsigned stage = turn % Q_STAGES;
         await_full(it->q_full, Q_STAGES, turn);
         unsigned tile =
             __shfl_sync(ALL_LANES, it->tile[stage], 0);  // the same in all lanes, for the compiler too
+        bool again = tile & AGAIN;
+        tile &= ~AGAIN;
         if (tile >= p->tiles) return;
         struct work w = find_work(p, tile);
-        const uint8_t(*q_smem)[D] = &it->q[stage][row / ROWS * ROWS];
-        float factor_q = factor_of(p, it->q_scale[stage].x), keep[2];
-        int first = w.first_query + row, t = w.tiles - 1;
+        float factor_q = factor_of(p, it->q_scale[stage].x);
+        int first = w.first_query + reader * 16;
         const int until[2] = {visible_keys(&p->a, first + lane_row()),
                               visible_keys(&p->a, first + lane_row() + 8)};
         struct registers<D> reg;
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) reg.o[i] = 0.0f;
-        for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = reg.weight[h] = 0.0f;
-        reg.has_pv = false;
-        if (w.tiles > 0) {
-            await_full(it->k_full, STAGES, n);
-            start_q_k<D>(q_smem, it->k[n % STAGES], reg);
-            wgmma_wait<0>();
-            wgmma_pin(reg.s);
-            reg.v_scale = use_scores<D, STEP, true>(it, n, factor_q, until, t, reg, keep);
-            round_p(reg);
-            await_full(it->v_full, STAGES, n);
-#pragma unroll 1
-            for (t--; t >= w.open; t--, n++) next_tile<D, STEP, true>(it, q_smem, n, factor_q, until, t, reg);
-#pragma unroll 1
-            for (; t >= 0; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
-            release(it->q_empty, Q_STAGES, turn);
-            if (STEP == PROMOTED && reg.has_pv) promote(reg);
-            start_p_v<D, STEP>(it->v[n % STAGES], reg);
-            end_p_v<D, STEP>(it, n++, reg);
-            reg.weight[0] = reg.weight[1] = reg.v_scale;
-            if (STEP == PROMOTED) promote(reg);
-        } else {
-            release(it->q_empty, Q_STAGES, turn);
-        }
-        finish<T, D>(p, &w, first, reg, it->o[reader]);
+        for (int i = 0; i < D / 2; i++) reg.o[i] = reg.pv[i] = 0.0f;
+        for (int h = 0; h < 2; h++) reg.m[h] = -INFINITY, reg.l[h] = 0.0f;
+        if (w.tiles > 0) go_through_keys<D, STEP>(it, &w, turn, again, factor_q, until, &n, reader, reg);
+        // An infinite l (or a NaN): a score rose by more than the lazy maximum has room for.
+        bool overflow = !again && __any_sync(ALL_LANES, !(reg.l[0] < INFINITY && reg.l[1] < INFINITY));
+        if (lane() == 0) it->overflow[stage][reader] = overflow;
+        release(it->q_empty, Q_STAGES, turn);
+        if (!overflow) finish<T, D>(p, &w, first, reg, it->o[reader]);
     }
 }
 
@@ -688,6 +815,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) char shared_smem[];
     struct shared<D> *it = (struct shared<D> *)shared_smem;
     if (threadIdx.x == 0) {
+        for (unsigned i = 0; i < Q_STAGES * READERS; i++) it->overflow[i / READERS][i % READERS] = 0;
         make_barriers(it->q_full, it->q_empty, Q_STAGES);
         make_barriers(it->k_full, it->k_empty, STAGES);
         make_barriers(it->v_full, it->v_empty, STAGES);
@@ -728,8 +856,8 @@ template <class T, int D, bool ROTATES, enum step STEP> static void attention_e4
     int kv_abreast = (int)fmin(kv_heads, fmax(1.0, L2_BYTES / head_bytes));
     p.abreast = a.causal ? kv_abreast * (a.heads / a.kv_heads) : 1;
 
-    prepare<T, D, ROTATES>
-        <<<lab_blocks(heads * p.s.q_blocks + 2 * kv_heads * p.s.k_blocks, 1), PREPARE_THREADS>>>(a, p.s);
+    unsigned parts = lab_blocks(heads * p.s.q_blocks + 2 * kv_heads * p.s.k_blocks, 1);
+    prepare<T, D, ROTATES><<<parts, (PREPARE_THREADS<D>)>>>(a, p.s);
     CUDA_CHECK(cudaGetLastError());
     CUtensorMap q_map = map_of("Q in e4m3", p.s.q, heads, a.seqlen_q, D, QUERIES, D);
     CUtensorMap k_map = map_of("K in e4m3", p.s.k, kv_heads, a.seqlen_k, D, KEYS, D);

@@ -106,7 +106,7 @@ lab_case(gqa_6_3 --heads 6 --kv-heads 3 --seqlen-q 20 --seqlen-k 70 --dim 32 --c
 lab_case(gqa_8_1 --batch 2 --heads 8 --kv-heads 1 --seqlen 33 --dim 24)
 lab_case(batch3_heads5 --batch 3 --heads 5 --seqlen 21 --dim 40)
 lab_case(many_heads --batch 3 --heads 24 --seqlen 3 --dim 8)
-lab_case(many_tiles_causal PROBE PERSISTENT --heads 140 --seqlen-q 5 --seqlen-k 9 --dim 8 --causal)  # more heads than multiprocessors
+lab_case(many_tiles_causal PROBE PERSISTENT --heads 280 --seqlen-q 5 --seqlen-k 9 --dim 8 --causal)  # two heads for each multiprocessor, three for some
 lab_case(many_tiles_dim256 PROBE PERSISTENT --heads 140 --seqlen-q 3 --seqlen-k 5 --dim 136)
 
 # Layouts: (batch, seq, head, dim) in memory, for all tensors or for some.

@@ -179,6 +179,14 @@ template <int N> PTX_FN void wgmma_pin(uint32_t (&a)[N][4]) {
               : WGMMA_D##COUNT                                                                               \
               : __VA_ARGS__)
 
+// The same with a scale-d that is known only when the kernel runs: operand ADDS of asm.
+#define WGMMA_ADDING_IF(type, SHAPE, TYPES, COUNT, ADDS, TEXT, ...)                                          \
+    if constexpr (std::is_same_v<T, type>)                                                                   \
+    WGMMA_ASM("{ .reg .pred adds; setp.ne.b32 adds, %" #ADDS ", 0; wgmma.mma_async.sync.aligned.m64n" SHAPE  \
+              ".f32." TYPES " {" WGMMA_R##COUNT "}, " TEXT "; }"                                             \
+              : WGMMA_D##COUNT                                                                               \
+              : __VA_ARGS__)
+
 // All products with d of COUNT = N / 2 registers, overloaded by the length of d. o0 to o6 are the numbers of
 // the operands after d: COUNT, COUNT + 1, ...
 #define WGMMA_N(N, COUNT, o0, o1, o2, o3, o4, o5, o6)                                                        \
@@ -203,6 +211,18 @@ template <int N> PTX_FN void wgmma_pin(uint32_t (&a)[N][4]) {
         WGMMA_IF(__nv_fp8_e4m3, #N "k32", "e4m3.e4m3", COUNT,                                                \
                  "{%" #o0 ", %" #o1 ", %" #o2 ", %" #o3 "}, %" #o4 ", %" #o5 ", 1, 1", "r"(a[0]), "r"(a[1]), \
                  "r"(a[2]), "r"(a[3]), "l"(b), "n"(scale_d));                                                \
+    }                                                                                                        \
+    template <class T, int b_mn>                                                                             \
+    PTX_FN void wgmma_rs_adding_n(float(&d)[COUNT], const uint32_t(&a)[4], uint64_t b, int adds) {           \
+        WGMMA_ADDING_IF(__half, #N "k16", "f16.f16", COUNT, o5,                                              \
+                        "{%" #o0 ", %" #o1 ", %" #o2 ", %" #o3 "}, %" #o4 ", adds, 1, 1, %" #o6, "r"(a[0]),  \
+                        "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(b_mn));                      \
+        WGMMA_ADDING_IF(__nv_bfloat16, #N "k16", "bf16.bf16", COUNT, o5,                                     \
+                        "{%" #o0 ", %" #o1 ", %" #o2 ", %" #o3 "}, %" #o4 ", adds, 1, 1, %" #o6, "r"(a[0]),  \
+                        "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(b_mn));                      \
+        WGMMA_ADDING_IF(__nv_fp8_e4m3, #N "k32", "e4m3.e4m3", COUNT, o5,                                     \
+                        "{%" #o0 ", %" #o1 ", %" #o2 ", %" #o3 "}, %" #o4 ", adds, 1, 1", "r"(a[0]),         \
+                        "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));                                 \
     }
 WGMMA_N(8, 4, 4, 5, 6, 7, 8, 9, 10)
 WGMMA_N(16, 8, 8, 9, 10, 11, 12, 13, 14)
@@ -223,6 +243,7 @@ WGMMA_N(240, 120, 120, 121, 122, 123, 124, 125, 126)
 WGMMA_N(256, 128, 128, 129, 130, 131, 132, 133, 134)
 #undef WGMMA_N
 #undef WGMMA_IF
+#undef WGMMA_ADDING_IF
 
 #else
 
@@ -266,6 +287,13 @@ PTX_FN void wgmma_rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b) {
     wgmma_rs_n<T, scale_d, b_mn_major>(d, a, b);
 }
 
+// The same with scale_d 1 if `adds`, else 0; the same for all threads.
+template <class T, int N, bool b_mn_major>
+PTX_FN void wgmma_rs_adding(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool adds) {
+    static_assert(wgmma_exists<T, N, 0, false, b_mn_major>, WGMMA_EXISTS);
+    wgmma_rs_adding_n<T, b_mn_major>(d, a, b, adds);
+}
+
 #else
 
 template <class T>
@@ -284,6 +312,13 @@ template <class T, int N, int scale_d, bool b_mn_major>
 PTX_FN void wgmma_rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, SIMT_HERE) {
     static_assert(wgmma_exists<T, N, scale_d, false, b_mn_major>, WGMMA_EXISTS);
     simt::wgmma_issue({wgmma_type<T>, N, 32 / (int)sizeof(T), true, false, b_mn_major, scale_d}, d, a, 0, b,
+                      file, line);
+}
+
+template <class T, int N, bool b_mn_major>
+PTX_FN void wgmma_rs_adding(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool adds, SIMT_HERE) {
+    static_assert(wgmma_exists<T, N, 0, false, b_mn_major>, WGMMA_EXISTS);
+    simt::wgmma_issue({wgmma_type<T>, N, 32 / (int)sizeof(T), true, false, b_mn_major, adds}, d, a, 0, b,
                       file, line);
 }
 

@@ -8,22 +8,28 @@ let K = up(N, 128)
 # F: tiles of keys up to the last key that a tile's last query sees; G: keys of these tiles. Sums over tiles of queries.
 sum F B = ((!causal ? N : ((i + 1)*128 < M ? (i + 1)*128 : M) + N - M > 0 ? ((i + 1)*128 < M ? (i + 1)*128 : M) + N - M : 0) + 127) / 128
 sum G B = ((!causal ? N : ((i + 1)*128 < M ? (i + 1)*128 : M) + N - M > 0 ? ((i + 1)*128 < M ? (i + 1)*128 : M) + N - M : 0) + 127) / 128 * 128 < N ? ((!causal ? N : ((i + 1)*128 < M ? (i + 1)*128 : M) + N - M > 0 ? ((i + 1)*128 < M ? (i + 1)*128 : M) + N - M : 0) + 127) / 128 * 128 : N
+# L: those of them for which the maximum is lazy.
+sum L B = (!causal ? N - 1 : i*128 + N - M > 0 ? i*128 + N - M : 0) / 128
+# Exponentials: P, for each row and lane how much is kept, LSE. With the lazy maximum nothing changes in most tiles.
 fp8         attention_e4m3  tma_reads     = H * (M*D + G*D + F*128*D + 16*(B + F))
 fp8         attention_e4m3  writes        = H * (2*M*d + 4*M)
 fp8         attention_e4m3  tensor_flops  = H * F * 128*128 * 4*D
-fp8         attention_e4m3  exps          = H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)  # P, for each row and lane how much is kept, LSE
+fp8         attention_e4m3  exps         <= H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)
+fp8         attention_e4m3  exps         >= H * F * (128*128 + 4*128) - H * L * 4*128 + H * (N == 0 ? 0 : causal && M > N ? N : M)
 fp8         attention_e4m3  barriers      = H * B * 12
 fp8         *  conflicts     = 0
 rotated     attention_e4m3  tma_reads     = H * (M*D + G*D + F*128*D + 16*(B + F))
 rotated     attention_e4m3  writes        = H * (2*M*d + 4*M)
 rotated     attention_e4m3  tensor_flops  = H * F * 128*128 * 4*D
-rotated     attention_e4m3  exps          = H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)  # P, for each row and lane how much is kept, LSE
+rotated     attention_e4m3  exps         <= H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)
+rotated     attention_e4m3  exps         >= H * F * (128*128 + 4*128) - H * L * 4*128 + H * (N == 0 ? 0 : causal && M > N ? N : M)
 rotated     attention_e4m3  barriers      = H * B * 12
 rotated     *  conflicts     = 0
 unpromoted  attention_e4m3  tma_reads     = H * (M*D + G*D + F*128*D + 16*(B + F))
 unpromoted  attention_e4m3  writes        = H * (2*M*d + 4*M)
 unpromoted  attention_e4m3  tensor_flops  = H * F * 128*128 * 4*D
-unpromoted  attention_e4m3  exps          = H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)  # P, for each row and lane how much is kept, LSE
+unpromoted  attention_e4m3  exps         <= H * F * (128*128 + 4*128) + H * (N == 0 ? 0 : causal && M > N ? N : M)
+unpromoted  attention_e4m3  exps         >= H * F * (128*128 + 4*128) - H * L * 4*128 + H * (N == 0 ? 0 : causal && M > N ? N : M)
 unpromoted  attention_e4m3  barriers      = H * B * 12
 unpromoted  *  conflicts     = 0
 
@@ -31,10 +37,10 @@ unpromoted  *  conflicts     = 0
 only !(M == 40 && N == 72)
 fp8         prepare  reads     = H * (2*M*d + 2*2*N*d)
 fp8         prepare  writes    = H * (M*D + N*D + 128*K*D + 16*(B + K)) + 4
-fp8         prepare  barriers  = H * 8 * (2*B + 2*K + 3*K)
+fp8         prepare  barriers  = H * D/8 * (B + K + 2*K)
 rotated     prepare  reads     = H * (2*M*d + 2*2*N*d)
 rotated     prepare  writes    = H * (M*D + N*D + 128*K*D + 16*(B + K)) + 4
-rotated     prepare  barriers  = H * 8 * (2*B + 2*K + 3*K)
+rotated     prepare  barriers  = H * D/8 * (B + K + 2*K)
 unpromoted  prepare  reads     = H * (2*M*d + 2*2*N*d)
 unpromoted  prepare  writes    = H * (M*D + N*D + 128*K*D + 16*(B + K)) + 4
-unpromoted  prepare  barriers  = H * 8 * (2*B + 2*K + 3*K)
+unpromoted  prepare  barriers  = H * D/8 * (B + K + 2*K)

@@ -87,8 +87,10 @@ __global__ void __launch_bounds__(block_threads) product(const T *a, const T *b,
     for (int step = 0; step < steps; step++) {
         uint64_t b_step = step_descriptor<T, chunks, b_mn>(b_smem, N, step);
         if constexpr (a_in_registers) {
-            if (step == 0)
+            if (step == 0 && N % 64 != 0)
                 wgmma_rs<T, N, first_scale, b_mn>(d, a_reg[step], b_step);
+            else if (step % 2 == 0)
+                wgmma_rs_adding<T, N, b_mn>(d, a_reg[step], b_step, step > 0 || first_scale);
             else
                 wgmma_rs<T, N, 1, b_mn>(d, a_reg[step], b_step);
         } else {
