@@ -8,6 +8,9 @@
 # the next product waits for it. That only costs speed (make the number uniform by __shfl_sync and __syncwarp): an error
 # if a kernel has more than N.
 #
+# And it refuses an instruction that no GPU knows: ptxas 13.0 has made some in which a descriptor, two registers, begins with an odd
+# one (cp.async with a cache policy, in a loop that is not unrolled). The GPU stops at it: "an illegal instruction was encountered".
+#
 # Needs cuobjdump (as $CUOBJDUMP or on PATH) and nvdisasm (on PATH or in $NVDISASM_PATH). Exit 0; 1: something is missing;
 # 2: it cannot be told.
 set -u
@@ -43,6 +46,10 @@ awk -v wanted="$*" -v most="$most" -v program="${program##*/}" -v kernels="$scra
         n = split(substr($0, RSTART, RLENGTH), words, " +")
         name = words[n]
         count[name]++
+        if (/desc\[UR[0-9]*[13579]\]/ && ++unknown <= 3) {
+            sub(/ *\/\* 0x.*/, "")
+            print program ": no GPU knows this, in " kernel ":" $0
+        }
         ++instructions
         if (name ~ /^[HQIB]GMMA$/) {
             ++products
@@ -64,7 +71,7 @@ awk -v wanted="$*" -v most="$most" -v program="${program##*/}" -v kernels="$scra
         print program ": " text "; " all_between + 0 " R2UR between two products of one batch, in all kernels"
         if (missing) print program ": missing:" missing
         if (too_many) print program ": " too_many " kernels have more than " most " R2UR between two products of one batch"
-        exit missing || too_many
+        exit missing || too_many || unknown
     }' "$scratch/sass"
 status=$?
 [ ! -e "$scratch/kernels" ] || sort -rn "$scratch/kernels" | head -n 10 | "$filter"

@@ -1006,7 +1006,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
         const struct news *news = &state->news[n % DEPTH<D>];
         trace_mark(&trace, WAIT_NEWS);
         if (STEP >= PERSISTENT) mbarrier_wait(full(&state->message, n), parity<D>(n));  // the tile is known
-        int tile = uniform(news->tile);
+        int tile = uniform(lane() == 0 ? news->tile : 0);  // lane 0 reads, which says below that it has
         if (tile == THE_END) break;
         if (tile != NOTHING) {
             int first_query = uniform(news->work.first_query) + group * ROWS, tiles = uniform(news->tiles);
@@ -1017,7 +1017,7 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
             compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, q_smem, &c, m_reg,
                                      l_reg, o_reg, &trace);
             trace_mark(&trace, STORE);
-            bool overflow = STEP == LAZY_MAX && !news->again &&
+            bool overflow = STEP == LAZY_MAX && !again &&
                             __any_sync(ALL_LANES, !(l_reg[0] < INFINITY && l_reg[1] < INFINITY));
             if (STEP == LAZY_MAX && lane() == 0)
                 state->overflow[n % DEPTH<D>][threadIdx.x / WARP - 4] = overflow;

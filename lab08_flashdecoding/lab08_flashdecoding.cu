@@ -219,16 +219,16 @@ template <class T> static __device__ void set_rows(const struct attention *a, st
 }
 
 // Part number `part` of item number `item`, of equal parts: those of one item differ by a tile at most.
-// Called by a whole warp; *w is in shared memory.
+// Called by a whole warp; *w is in shared memory, and lane 0 is told whether the item is there.
 template <class T, int STEP, int R>
-static __device__ void find_part(const struct attention *a, const struct division *how, int item, int part,
+static __device__ bool find_part(const struct attention *a, const struct division *how, int item, int part,
                                  struct work *w) {
     struct place at =
         a->sequences > 0 ? in_packed_order<STEP, R>(a, how, item) : in_order<STEP, R>(a, how, item);
-    if (lane() > 0) return;
+    if (lane() > 0) return false;
     if (at.sequence < 0) {
         w->rows = 0;
-        return;
+        return false;
     }
     set_keys<T, STEP, R>(a, how, at, w);
     int tiles = key_tiles(w->seqlen_k);
@@ -244,6 +244,7 @@ static __device__ void find_part(const struct attention *a, const struct divisio
     w->first_slot = w->slot = (int64_t)item * how->splits;
     w->slot_step = 1;
     w->round = item;
+    return true;
 }
 
 // ---- the plan of `balanced` ----
@@ -365,7 +366,8 @@ static __device__ void load_rows(const void *head, int64_t stride_row, int first
 #pragma unroll 1
         for (int i = 0; i < COUNT; i += APART, from += step) {
             bool there = first + r + i < end;
-            cp_async_16_once((place ^ i % 8 * 16) + i * D * 2, there ? from : head, there ? bytes : 0);
+            // (Not cp_async_16_once: of it ptxas 13.0 has made an instruction here that no GPU knows.)
+            cp_async_16((place ^ i % 8 * 16) + i * D * 2, there ? from : head, there ? bytes : 0);
         }
     }
 }
@@ -823,8 +825,7 @@ __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, s
     __shared__ struct work w;
     __shared__ __align__(16) float sums_smem[MERGE_WARPS][D];
     int r = (int)blockIdx.y, me = warp();
-    if (me == 0) find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x, 0, &w);
-    if (threadIdx.x == 0 && w.rows > 0) set_rows<T>(&a, &w);
+    if (me == 0 && find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x, 0, &w)) set_rows<T>(&a, &w);
     __syncthreads();  // *w is written before anybody reads it
     griddepcontrol_launch_dependents();
     griddepcontrol_wait();  // all parts are there; who has nothing to merge waits, too: see ptx/grid.h

@@ -46,6 +46,8 @@ try 0 'program: 4 HGMMA, 1 UTMALDG; 3 R2UR' - "$check" "$dir/program" HGMMA UTMA
 try 0 '^  3 R2UR between two products of one batch, of 4 products: (first|_Z5firstv)' - "$check" "$dir/program" HGMMA
 "$check" "$dir/program" QGMMA | grep -q second && fail 'a kernel without R2UR is named'
 try 1 'program: missing: UTMASTG GMMA' - "$check" "$dir/program" HGMMA UTMASTG GMMA
+sed 's/UTMALDGX ;  /LDGSTS.E.BYPASS.LTC128B.128 [R13+UR0], desc[UR1][R8.64], P4 ;/' "$dir/program" >"$dir/unknown"
+try 1 'unknown: no GPU knows this, in _Z6secondv:.*desc.UR1' - "$check" "$dir/unknown" HGMMA
 echo 'Fatbin elf code' >"$dir/host"
 try 1 'host: no GPU code' - "$check" "$dir/host" HGMMA
 : >"$dir/broken"
