@@ -10,7 +10,7 @@
 //     unsplit     a block for each query head, as in lab 05
 //     split       keys split among blocks, heads of a group together; a second kernel merges the parts
 //     one_launch  the block that is done last merges
-//     balanced    sequences of any lengths: as many blocks as multiprocessors, each with as many keys
+//     balanced    sequences of any lengths: pieces of as many keys, drawn by a block a multiprocessor
 //
 // A part is O, not divided by anything, and for each row m and l as in lab 02: numbers to merge parts with,
 // in any order of blocks, by the same rule by which tiles merge.
@@ -43,8 +43,9 @@ template <int D> constexpr int HALF_STAGE = TILE *D * 2;  // bytes of K, or of V
 template <int D> constexpr int MOST_STAGES = 384 / D;     // together 192 KB
 template <int D> constexpr int SUMS_STRIDE = D + 8;       // of rows of fp32: no bank conflicts
 constexpr int MOST_SPLITS = 128;
-constexpr int MERGE_WARPS = 8;        // of a block of `merge`
-constexpr int MOST_ROUNDS = 1 << 16;  // of blocks that count themselves: see done_counters
+constexpr int MERGE_WARPS = 8;               // of a block of `merge`
+constexpr int PIECES = 4, LEAST_PIECE = 16;  // of a block of `balanced`, if there are enough; units of one
+constexpr int MOST_ROUNDS = 1 << 16;         // of blocks that count themselves: see done_counters
 constexpr int PLAN_THREADS = 256, TOKEN_THREADS = 128;
 constexpr float LOG2E = 1.44269504f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
@@ -74,13 +75,14 @@ static __device__ float quad_sum(float x) {
 
 struct division {
     int splits;             // at most so many parts of an item
-    int blocks;             // of `balanced`
+    int blocks, pieces;     // of `balanced`: at most so many pieces of work
     int stages;             // of the ring of tiles in shared memory
     float *sums;            // parts: O before it is divided [slots][rows of a block][D]
     float2 *statistics;     // m, in powers of two, and l [slots][rows of a block]
     int64_t *units_before;  // the plan, where sequences are packed: see make_plan [sequences + 1]
-    int *first_sequence;    // [blocks]
+    int *first_sequence;    // [pieces]
     unsigned *done;         // parts that are done, of each item; 0 between launches
+    unsigned *drawn;        // `balanced`: pieces that are drawn; 0 between launches
     int group;              // query heads of an item
 };
 
@@ -128,7 +130,7 @@ struct work {
     int parts, part;                      // how many there are of the item, and which this is
     int64_t first_slot, slot, slot_step;  // where part 0 is kept; part p > 0 is in slot + p * slot_step
     int64_t round;                        // which counter counts the parts
-    int64_t unit;                         // `balanced`: the first one behind this part
+    int64_t piece, unit;                  // `balanced`: of which this is a part; the first unit behind it
 };
 
 // Token and query head (of the group) of row r of the tile.
@@ -252,18 +254,22 @@ static __device__ bool find_part(const struct attention *a, const struct divisio
 
 // ---- the plan of `balanced` ----
 // A unit is a tile of keys of an item. All units, [sequences][tiles of rows][heads][tiles of keys], are cut
-// into pieces of `each` units, as many as how->blocks or a few less, whatever lies on their borders: a block
-// may have the end of one item, some that it has alone, and the beginning of another.
+// into pieces of `each` units, whatever lies on their borders: a piece may have the end of one item, some
+// that it has alone, and the beginning of another. A block takes piece after piece. Equal pieces, one a
+// block, would not take equal times, as multiprocessors do not have equal bandwidth.
 
 template <int R>
 static __device__ int64_t units_of(const struct attention *a, const struct division *how, struct sequence s) {
     return (int64_t)row_tiles<R>(s.seqlen_q, how->group) * a->kv_heads * key_tiles(s.seqlen_k);
 }
-static __device__ int64_t units_of_block(const struct division *how, int64_t units) {
-    return max(quotient(units + how->blocks - 1, how->blocks), (int64_t)1);
+// As many pieces as there may be, but not of fewer than LEAST_PIECE units if they suffice for all blocks.
+static __device__ int64_t units_of_piece(const struct division *how, int64_t units) {
+    int64_t of_block = quotient(units + how->blocks - 1, how->blocks);
+    int64_t of_piece = quotient(units + how->pieces - 1, how->pieces);
+    return max(max(of_piece, min(of_block, (int64_t)LEAST_PIECE)), (int64_t)1);
 }
 
-// For packed sequences: how many units lie before each, and with which sequence each block begins. It is made
+// For packed sequences: how many units lie before each, and with which sequence each piece begins. It is made
 // on the GPU because the lengths are there, where the step before has made them: a host that asked for them
 // would have to wait for all that is enqueued, and could not be captured in a graph. One block.
 template <int R>
@@ -292,9 +298,9 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
     }
     if (threadIdx.x == 0) how.units_before[a.sequences] = before;
     __syncthreads();  // everybody sees all of units_before
-    int64_t each = units_of_block(&how, before);
-    for (int block = (int)threadIdx.x; block * each < before; block += PLAN_THREADS) {
-        int64_t unit = block * each;
+    int64_t each = units_of_piece(&how, before);
+    for (int piece = (int)threadIdx.x; piece * each < before; piece += PLAN_THREADS) {
+        int64_t unit = piece * each;
         int low = 0, high = a.sequences;  // the last sequence that does not begin after it
         while (high - low > 1) {
             int middle = low + (high - low) / 2;
@@ -303,7 +309,7 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
             else
                 high = middle;
         }
-        how.first_sequence[block] = low;
+        how.first_sequence[piece] = low;
     }
 }
 
@@ -314,12 +320,18 @@ static __device__ void next_part(const struct attention *a, const struct divisio
     bool packed = a->sequences > 0;
     int64_t of_one = packed ? 0 : units_of<R>(a, how, sequence_by_now(a, 0));  // sequence
     int64_t units = packed ? how->units_before[a->sequences] : of_one * a->batch;
-    int64_t each = units_of_block(how, units), block = blockIdx.x, end = min((block + 1) * each, units);
-    int64_t unit = before ? before->unit : block * each;
+    int64_t each = units_of_piece(how, units), pieces = quotient(units + each - 1, each);
+    int64_t piece = before ? before->piece : blockIdx.x, unit = before ? before->unit : piece * each;
+    bool goes_on = before && unit < min((piece + 1) * each, units);  // with the piece before
+    if (before && !goes_on) {
+        // Each block that has had a piece draws until there are no more: the last to do so sets `drawn` back.
+        piece = pieces > gridDim.x ? gridDim.x + count_round(how->drawn, (unsigned)pieces - 1) : pieces;
+        unit = piece * each;
+    }
     w->rows = 0;
-    if (unit >= end) return;
-    int sequence = before   ? before->at.sequence
-                   : packed ? how->first_sequence[block]
+    if (piece >= pieces) return;
+    int sequence = goes_on  ? before->at.sequence
+                   : packed ? how->first_sequence[piece]
                             : (int)quotient(unit, of_one);
     while (unit >= (packed ? how->units_before[sequence + 1] : of_one * (sequence + 1))) sequence++;
     int64_t within = unit - (packed ? how->units_before[sequence] : of_one * sequence);
@@ -328,16 +340,17 @@ static __device__ void next_part(const struct attention *a, const struct divisio
     struct place at = {sequence, (int)(item - row_tile * a->kv_heads), (int)row_tile};
     set_keys<T, BALANCED, R>(a, how, at, w);
     w->tile = (int)(within - item * tiles);
-    w->end_tile = (int)min((int64_t)tiles, w->tile + end - unit);
-    // The blocks of this item: all but the first begin in the midst of it. So a block has two slots: one for
+    w->end_tile = (int)min((int64_t)tiles, w->tile + min((piece + 1) * each, units) - unit);
+    // The pieces of this item: all but the first begin in the midst of it. So a piece has two slots: one for
     // an item that it ends or goes on with, one for an item that it begins.
-    int64_t item_unit = unit - w->tile, first_block = quotient(item_unit, each);
-    w->parts = (int)(quotient(item_unit + tiles - 1, each) - first_block) + 1;
-    w->part = (int)(block - first_block);
-    w->first_slot = 2 * first_block + 1;
-    w->slot = 2 * first_block;
+    int64_t item_unit = unit - w->tile, first_piece = quotient(item_unit, each);
+    w->parts = (int)(quotient(item_unit + tiles - 1, each) - first_piece) + 1;
+    w->part = (int)(piece - first_piece);
+    w->first_slot = 2 * first_piece + 1;
+    w->slot = 2 * first_piece;
     w->slot_step = 2;
-    w->round = first_block;
+    w->round = first_piece;
+    w->piece = piece;
     w->unit = unit + w->end_tile - w->tile;
 }
 
@@ -924,12 +937,12 @@ template <int STEP> static int choose_splits(const struct attention *a, int mult
 
 struct sizes {
     int splits;
-    int64_t blocks;
+    int64_t blocks, pieces;
     int64_t slots;  // parts that are kept
     size_t sums_bytes, statistics_bytes, plan_bytes;
 };
 template <int STEP> static struct sizes sizes_of(const struct attention *a) {
-    struct sizes s = {1, 0, 0, 0, 0, 0};
+    struct sizes s = {1, 0, 0, 0, 0, 0, 0};
     int64_t items = most_items<STEP>(a), rows = rows_of<STEP>(a);
     int multiprocessors = max(attribute(cudaDevAttrMultiProcessorCount, 1), 1);
     if (STEP == SPLIT || STEP == ONE_LAUNCH) {
@@ -940,10 +953,11 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
     }
     s.blocks = items * s.splits;
     if (STEP == BALANCED) {
-        int64_t blocks = a->splits > 0 ? items * a->splits : multiprocessors;
-        s.blocks = min(min(blocks, items * key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
-        s.slots = 2 * s.blocks;
-        if (a->sequences > 0) s.plan_bytes = (a->sequences + 1) * sizeof(int64_t) + s.blocks * sizeof(int);
+        int64_t most = min(items * key_tiles(a->seqlen_k), (int64_t)MOST_ROUNDS);
+        s.blocks = min(a->splits > 0 ? items * a->splits : multiprocessors, most);
+        s.pieces = a->splits > 0 ? s.blocks : min(PIECES * s.blocks, most);
+        s.slots = 2 * s.pieces;
+        if (a->sequences > 0) s.plan_bytes = (a->sequences + 1) * sizeof(int64_t) + s.pieces * sizeof(int);
     }
     s.statistics_bytes = s.slots * rows * sizeof(float2);
     s.sums_bytes = s.slots * rows * (a->head_dim <= 64 ? 64 : 128) * sizeof(float);
@@ -955,22 +969,25 @@ template <int STEP> static size_t workspace_of(const struct attention *a) {
 }
 template <int STEP> static int64_t blocks_of(const struct attention *a) { return sizes_of<STEP>(a).blocks; }
 
-// The counters of parts that are done. They are 0 when a launch begins and, because the last part of a round
-// sets its counter back, when it ends: nobody has to clear them, but they need memory that keeps. Two
-// launches at the same time, in two streams, would need two sets.
+// The counters of parts that are done, and one of pieces that are drawn. They are 0 when a launch begins and,
+// because the last of a round sets its counter back, when it ends: nobody has to clear them, but they need
+// memory that keeps. Two launches at the same time, in two streams, would need two sets.
 static unsigned *done_counters() {
     static unsigned *counters;
     if (!counters) {
-        CUDA_CHECK(cudaMalloc(&counters, MOST_ROUNDS * sizeof(unsigned)));
-        CUDA_CHECK(cudaMemset(counters, 0, MOST_ROUNDS * sizeof(unsigned)));
+        CUDA_CHECK(cudaMalloc(&counters, (MOST_ROUNDS + 1) * sizeof(unsigned)));
+        CUDA_CHECK(cudaMemset(counters, 0, (MOST_ROUNDS + 1) * sizeof(unsigned)));
     }
     return counters;
 }
 
 // What of the division has its place in the workspace.
 template <int STEP> static struct division division_of(const struct attention *a, const struct sizes *s) {
-    struct division how = {s->splits, (int)s->blocks, 0,       nullptr,          nullptr,
-                           nullptr,   nullptr,        nullptr, group_of<STEP>(a)};
+    struct division how = {};
+    how.splits = s->splits;
+    how.blocks = (int)s->blocks;
+    how.pieces = (int)s->pieces;
+    how.group = group_of<STEP>(a);
     char *workspace = (char *)a->workspace;
     how.sums = (float *)workspace;
     how.statistics = (float2 *)(workspace + s->sums_bytes);
@@ -1011,7 +1028,7 @@ static void launch_early(void (*kernel)(struct attention, Parameters...), dim3 g
 template <class T, int D, int R, int STEP> static void launch(struct attention a) {
     struct sizes s = sizes_of<STEP>(&a);
     struct division how = division_of<STEP>(&a, &s);
-    if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters();
+    if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters(), how.drawn = how.done + MOST_ROUNDS;
     // As many stages as fit into the shared memory of this GPU, beside the kernel's variables and, with
     // LOADS_AHEAD, the warps' sums, which else take the ring's place.
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> ? 1024 : 2048;
