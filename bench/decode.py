@@ -86,7 +86,7 @@ def time_lab(build, kernels, heads, kv_heads, dim, options):
         for kernel in kernels:
             command += ["--kernel", kernel]
         done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode not in (0, 1):
+        if done.returncode not in (0, 1) or os.path.getsize(file.name) == 0:  # a CUDA error ends a lab with 1, too
             sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         with open(file.name) as text:
             result = json.load(text)

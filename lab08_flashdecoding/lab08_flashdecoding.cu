@@ -30,21 +30,22 @@
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;
-constexpr int WARPS = 4;
-constexpr int THREADS = WARPS * WARP;
 constexpr int STRIP = 16;  // rows of an mma
 constexpr int TILE = 128;  // keys of a tile of K or V
-// Two ways to share a tile among the warps. Up to 16 rows: each warp has all rows and a quarter of the keys,
-// loads these itself and waits for nobody. More: each warp has 16 rows and all keys.
-template <bool WIDE> constexpr int ROWS = WIDE ? WARPS *STRIP : STRIP;  // of a block
-template <bool WIDE> constexpr int KEYS = WIDE ? TILE : TILE / WARPS;   // of a warp, in each tile
-template <int D> constexpr int HALF_STAGE = TILE *D * 2;                // bytes of K, or of V, in a stage
-template <int D> constexpr int MOST_STAGES = 384 / D;                   // together 192 KB
-template <int D> constexpr int SUMS_STRIDE = D + 8;                     // of rows of fp32: no bank conflicts
+// A block has R rows, 16, 32 or 64, and each of its warps a strip of them and a share of each tile's keys.
+// The warps of different strips load their common share together, and meet at a barrier of their own; with
+// one strip a warp loads for itself and waits for nobody.
+template <int R> constexpr int WARPS = R == STRIP ? 4 : 8;
+template <int R> constexpr int THREADS = WARPS<R> *WARP;
+template <int R> constexpr int SHARES = WARPS<R> / (R / STRIP);
+template <int R> constexpr int KEYS = TILE / SHARES<R>;   // of a warp, in each tile
+template <int D> constexpr int HALF_STAGE = TILE *D * 2;  // bytes of K, or of V, in a stage
+template <int D> constexpr int MOST_STAGES = 384 / D;     // together 192 KB
+template <int D> constexpr int SUMS_STRIDE = D + 8;       // of rows of fp32: no bank conflicts
 constexpr int MOST_SPLITS = 128;
 constexpr int MERGE_WARPS = 8;        // of a block of `merge`
 constexpr int MOST_ROUNDS = 1 << 16;  // of blocks that count themselves: see done_counters
-constexpr int PLAN_THREADS = 256;
+constexpr int PLAN_THREADS = 256, TOKEN_THREADS = 128;
 constexpr float LOG2E = 1.44269504f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
@@ -55,6 +56,8 @@ enum step { UNSPLIT, SPLIT, ONE_LAUNCH, BALANCED };
 // Lane 4 g + t has rows g and g + 8 of a strip (h = 0, 1), columns 8n + 2t and 8n + 2t + 1: see lab 04.
 static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / WARP, 0); }
 static __device__ int lane() { return threadIdx.x % WARP; }
+template <int R> static __device__ int strip() { return warp() / SHARES<R>; }
+template <int R> static __device__ int share() { return warp() % SHARES<R>; }
 static __device__ int lane_row() { return lane() / 4; }
 static __device__ int lane_column() { return lane() % 4 * 2; }
 
@@ -463,11 +466,11 @@ static __device__ void exponentials(float factor, bool is_half, const float (*s_
 
 // Those that share a ring of stages meet: after it all see what each has waited for, and nobody still reads
 // what comes next.
-template <bool WIDE> static __device__ void meet() {
-    if (WIDE)
-        __syncthreads();
-    else
+template <int R> static __device__ void meet() {
+    if (R == STRIP)
         __syncwarp();
+    else
+        bar_sync(1 + share<R>(), R / STRIP * WARP);
 }
 
 // Waits until all but the newest 2 * stages - 1 groups of copies are there.
@@ -513,15 +516,16 @@ static __device__ struct source choose(bool second, const struct source *x, cons
 }
 
 // Starts the copies of tile number n of a part, if there is one, to a stage's K or V.
-template <class T, int D, bool WIDE>
+template <class T, int D, int R>
 static __device__ void load_tile(const struct attention *a, const struct source *from, bool is_v, int n,
                                  uint32_t stage) {
-    int first = WIDE ? 0 : warp() * KEYS<WIDE>;  // of the tile's keys
+    constexpr int LOADERS = R / STRIP * WARP;
+    int first = share<R>() * KEYS<R>;  // of the tile's keys
     uint32_t to = stage + (is_v ? HALF_STAGE<D> : 0) + first * D * 2;
     if (n < from->end - from->tile)
-        load_rows<T, D, WIDE ? THREADS : WARP, KEYS<WIDE>>(
-            is_v ? from->v : from->k, is_v ? a->v.stride_row : a->k.stride_row,
-            (from->tile + n) * TILE + first, from->keys, a->head_dim, WIDE ? (int)threadIdx.x : lane(), to);
+        load_rows<T, D, LOADERS, KEYS<R>>(is_v ? from->v : from->k, is_v ? a->v.stride_row : a->k.stride_row,
+                                          (from->tile + n) * TILE + first, from->keys, a->head_dim,
+                                          strip<R>() * WARP + lane(), to);
     cp_async_commit();  // without a tile an empty group: the count stays right
 }
 
@@ -537,20 +541,20 @@ template <int K> static __device__ void mask(const int *until, int first_key, fl
 
 // K and V come in groups of copies of their own, through a ring of stages: the place of a K is filled again
 // as soon as S is there, so that a whole ring is always on its way. This fills it first.
-template <class T, int D, bool WIDE>
+template <class T, int D, int R>
 static __device__ void fill_ring(const struct attention *a, const struct work *w, int stages, uint32_t ring) {
     struct source from = source_of(w);
     for (int s = 0; s < stages; s++)
-        for (int v = 0; v < 2; v++) load_tile<T, D, WIDE>(a, &from, v == 1, s, ring + s * 2 * HALF_STAGE<D>);
+        for (int v = 0; v < 2; v++) load_tile<T, D, R>(a, &from, v == 1, s, ring + s * 2 * HALF_STAGE<D>);
 }
 
 // The part's tiles are in the ring from *stage on. Behind its last one, with AHEAD, comes the next part,
 // unless that or this one is shorter than the ring: true if so.
-template <class T, int D, bool WIDE, bool AHEAD>
+template <class T, int D, int R, bool AHEAD>
 static __device__ bool attend(const struct attention *a, const struct work *w, const struct work *next,
                               int stages, float factor, uint32_t ring, int *stage, float *m_reg, float *l_reg,
                               float (*o_reg)[4]) {
-    constexpr int K = KEYS<WIDE>;
+    constexpr int K = KEYS<R>;
     // Not to be asked of shared memory again for each tile: a warp that waits has nobody to step in.
     struct source mine = source_of(w), then = mine;
     int open_keys = w->open_keys, rows = w->rows, tiles = mine.end - mine.tile;
@@ -559,7 +563,7 @@ static __device__ bool attend(const struct attention *a, const struct work *w, c
         then = source_of(next);
         goes_on = min(tiles, then.end - then.tile) >= stages;
     }
-    int first_row = WIDE ? warp() * STRIP : 0;
+    int first_row = strip<R>() * STRIP;
     uint32_t q_reg[D / 16][4];
     load_q<T, D>(a, w, first_row, q_reg);
     int until[2];
@@ -569,25 +573,24 @@ static __device__ bool attend(const struct attention *a, const struct work *w, c
     }
     bool is_half = rows - first_row <= STRIP / 2;  // no row has h = 1
     for (int n = 0; n < tiles; n++) {
-        uint32_t k_tile = ring + *stage * 2 * HALF_STAGE<D>,
-                 k_rows = k_tile + (WIDE ? 0 : warp() * K * D * 2);
-        int first_key = (mine.tile + n) * TILE + (WIDE ? 0 : warp() * K);
+        uint32_t k_tile = ring + *stage * 2 * HALF_STAGE<D>, k_rows = k_tile + share<R>() * K * D * 2;
+        int first_key = (mine.tile + n) * TILE + share<R>() * K;
         bool is_some = first_key < mine.keys && first_row < rows;  // else the warp only loads
         bool is_next = goes_on && n + stages >= tiles;
         struct source from = choose(is_next, &mine, &then);
         int to_load = n + stages - (is_next ? tiles : 0);
         float s_reg[K / 8][4] = {};
         wait_for_oldest<MOST_STAGES<D>>(stages);  // K is there
-        meet<WIDE>();
+        meet<R>();
         if (is_some) multiply_q_k<T, D, K>(q_reg, k_rows, s_reg);
-        meet<WIDE>();  // nobody still reads K
-        load_tile<T, D, WIDE>(a, &from, false, to_load, k_tile);
+        meet<R>();  // nobody still reads K
+        load_tile<T, D, R>(a, &from, false, to_load, k_tile);
         if (is_some) {
             if (first_key + K > open_keys) mask<K>(until, first_key, s_reg);
             raise_maximum<D, K>(factor, is_half, s_reg, m_reg, l_reg, o_reg);
         }
         wait_for_oldest<MOST_STAGES<D>>(stages);  // V is there
-        meet<WIDE>();
+        meet<R>();
         if (is_some)
 #pragma unroll
             for (int m = 0; m < K / 16; m++) {
@@ -595,8 +598,8 @@ static __device__ bool attend(const struct attention *a, const struct work *w, c
                 exponentials<T>(factor, is_half, &s_reg[2 * m], m_reg, l_reg, p_reg);
                 multiply_p_v<T, D>(p_reg, k_rows + HALF_STAGE<D> + m * 16 * D * 2, o_reg);
             }
-        meet<WIDE>();  // nobody still reads V
-        load_tile<T, D, WIDE>(a, &from, true, to_load, k_tile);
+        meet<R>();  // nobody still reads V
+        load_tile<T, D, R>(a, &from, true, to_load, k_tile);
         *stage = *stage + 1 < stages ? *stage + 1 : 0;
     }
     if (!goes_on) cp_async_wait_all();
@@ -683,7 +686,7 @@ static __device__ void merge_parts(const struct division *how, const struct work
                                    float *m, float *l, struct columns<D> *sums) {
     // BEGIN SOLUTION merge_parts: m, l and the sums of O over the parts, each weighed by its own maximum.
     // How large m is, loads do not wait to hear: AHEAD parts are on their way at a time.
-    constexpr int AHEAD = R > STRIP ? 4 : 16;
+    constexpr int AHEAD = 16;
     struct columns<D> ahead[AHEAD];
     for (bool is_first = true; is_first || first < w->parts; is_first = false, first += AHEAD * STEP) {
 #pragma unroll
@@ -706,16 +709,15 @@ static __device__ void merge_parts(const struct division *how, const struct work
 
 // The end of a part: the warps' sums to shared memory, merged there if they are of the same rows, and from
 // there to the result if this is all of the item, else to the part's slot.
-template <class T, int D, bool WIDE>
+template <class T, int D, int R>
 static __device__ void finish(const struct attention *a, const struct division *how, const struct work *w,
                               const float *m_reg, const float *l_reg, const float (*o_reg)[4],
                               float *sums_smem, float2 (*statistics_smem)[STRIP]) {
     int me = warp();
-    constexpr int R = ROWS<WIDE>, SHARES = WIDE ? 1 : WARPS;  // of a row
     __syncthreads();  // nobody still reads K and V, whose place it takes
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        if ((WIDE ? me * STRIP : 0) + h * 8 >= w->rows) break;
+        if (strip<R>() * STRIP + h * 8 >= w->rows) break;
         int r = h * 8 + lane_row();
         float l = quad_sum(l_reg[h]);
         if (lane_column() == 0) statistics_smem[me][r] = make_float2(m_reg[h], l);
@@ -725,15 +727,16 @@ static __device__ void finish(const struct attention *a, const struct division *
             *(float2 *)(sums + n * 8) = make_float2(o_reg[n][2 * h], o_reg[n][2 * h + 1]);
     }
     __syncthreads();  // all of it is there
-    for (int r = me; r < w->rows; r += WARPS) {
-        // BEGIN SOLUTION merge_warps: the same for what the block's warps, SHARES of them, have of this row.
-        int first = WIDE ? r / STRIP : 0;  // of the warps that have the row
+    for (int r = me; r < w->rows; r += WARPS<R>) {
+        // BEGIN SOLUTION merge_warps: the same for what the block's warps, SHARES<R> of them, have of this
+        // row.
+        int first = r / STRIP * SHARES<R>;  // of the warps that have the row
         float m = LOWEST, l = 0.0f;
         struct columns<D> sums = {};
 #pragma unroll
-        for (int n = first; n < first + SHARES; n++) m = fmaxf(m, statistics_smem[n][r % STRIP].x);
+        for (int n = first; n < first + SHARES<R>; n++) m = fmaxf(m, statistics_smem[n][r % STRIP].x);
 #pragma unroll
-        for (int n = first; n < first + SHARES; n++) {
+        for (int n = first; n < first + SHARES<R>; n++) {
             float2 share = statistics_smem[n][r % STRIP];
             float weight = ex2(share.x - m);
             l += weight * share.y;
@@ -742,7 +745,7 @@ static __device__ void finish(const struct attention *a, const struct division *
         }
         // STUB float m = LOWEST, l = 0.0f;
         // STUB struct columns<D> sums = {};
-        // STUB (void)SHARES;
+        // STUB (void)sums_smem, (void)statistics_smem;
         // END SOLUTION
         if (w->parts == 1) {
             store_row<T, D>(a, w, r, m, l, &sums);
@@ -757,15 +760,16 @@ static __device__ void finish(const struct attention *a, const struct division *
 // ---- the kernels ----
 
 // `balanced` has the next part's first tiles on their way while it merges what it has of this one. (Not with
-// 64 rows: there the registers do not suffice.)
-template <bool WIDE, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED && !WIDE;
+// more rows: it merges where the ring is.)
+template <int R, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED &&R == STRIP;
 
-template <class T, int D, bool WIDE, int STEP>
-__global__ void __launch_bounds__(THREADS, 1) decode(struct attention a, struct division how, float factor) {
-    constexpr bool AHEAD = LOADS_AHEAD<WIDE, STEP>;
-    constexpr int R = ROWS<WIDE>, WORKS = AHEAD ? 2 : 1;
+template <class T, int D, int R, int STEP>
+__global__ void __launch_bounds__(THREADS<R>, 1)
+    decode(struct attention a, struct division how, float factor) {
+    constexpr bool AHEAD = LOADS_AHEAD<R, STEP>;
+    constexpr int WORKS = AHEAD ? 2 : 1;
     extern __shared__ __align__(128) char shared_smem[];  // the ring: stages of K [TILE][D], V [TILE][D]
-    __shared__ float2 statistics_smem[WARPS][STRIP];
+    __shared__ float2 statistics_smem[WARPS<R>][STRIP];
     __shared__ struct work works[WORKS];
     __shared__ bool is_last;  // of the blocks of an item
     uint32_t ring = shared_address(shared_smem);
@@ -787,7 +791,7 @@ __global__ void __launch_bounds__(THREADS, 1) decode(struct attention a, struct 
         if (w->rows == 0) return;
         if (!is_loaded) {
             stage = 0;
-            fill_ring<T, D, WIDE>(&a, w, how.stages, ring);
+            fill_ring<T, D, R>(&a, w, how.stages, ring);
         }
         griddepcontrol_launch_dependents();
         if (threadIdx.x == 0) {
@@ -797,15 +801,15 @@ __global__ void __launch_bounds__(THREADS, 1) decode(struct attention a, struct 
         __syncthreads();  // all of *w and *next is written
         float m_reg[2] = {LOWEST, LOWEST}, l_reg[2] = {}, o_reg[D / 8][4] = {};
         is_loaded =
-            attend<T, D, WIDE, AHEAD>(&a, w, next, how.stages, factor, ring, &stage, m_reg, l_reg, o_reg);
-        finish<T, D, WIDE>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem, statistics_smem);
+            attend<T, D, R, AHEAD>(&a, w, next, how.stages, factor, ring, &stage, m_reg, l_reg, o_reg);
+        finish<T, D, R>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem, statistics_smem);
         if (STEP >= ONE_LAUNCH && w->parts > 1) {
             __syncthreads();  // the part is written before it is counted
             if (threadIdx.x == 0)
                 is_last = count_round(how.done + w->round, w->parts - 1) == (unsigned)w->parts - 1;
             __syncthreads();  // all know, and what thread 0 has seen of others they see now
             if (is_last)
-                for (int r = warp(); r < w->rows; r += WARPS) {
+                for (int r = warp(); r < w->rows; r += WARPS<R>) {
                     float m = LOWEST, l = 0.0f;
                     struct columns<D> sums = {};
                     merge_parts<D, R, 1>(&how, w, r, 0, &m, &l, &sums);
@@ -819,9 +823,8 @@ __global__ void __launch_bounds__(THREADS, 1) decode(struct attention a, struct 
 
 // The second kernel of `split`: a block for each row of each item, its warps share the parts. It begins while
 // the first one still runs, up to the wait.
-template <class T, int D, bool WIDE>
+template <class T, int D, int R>
 __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, struct division how) {
-    constexpr int R = ROWS<WIDE>;
     __shared__ struct work w;
     __shared__ __align__(16) float sums_smem[MERGE_WARPS][D];
     int r = (int)blockIdx.y, me = warp();
@@ -851,12 +854,12 @@ static __device__ void copy_token(struct tensor to, int64_t at, const void *tabl
                                   int head_dim) {
     int pieces = head_dim / 8;  // of 16 bytes
     const uint4 *from = (const uint4 *)table + token * heads * pieces;
-    for (int n = (int)threadIdx.x; n < heads * pieces; n += THREADS)
+    for (int n = (int)threadIdx.x; n < heads * pieces; n += TOKEN_THREADS)
         *(uint4 *)(row<uint16_t>(to, 0, n / pieces, at) + n % pieces * 8) = from[n];
 }
 
 // A block for each sequence.
-__global__ void __launch_bounds__(THREADS) append_token(struct attention a, struct tokens tokens) {
+__global__ void __launch_bounds__(TOKEN_THREADS) append_token(struct attention a, struct tokens tokens) {
     int s = (int)blockIdx.x;
     int64_t token = (int64_t)s * tokens.steps + *tokens.step;
     int64_t at = (int64_t)a.cu_seqlens_k[s] + a.seqused_k[s] - 1;
@@ -865,8 +868,8 @@ __global__ void __launch_bounds__(THREADS) append_token(struct attention a, stru
     copy_token(a.v, at, tokens.v, token, a.kv_heads, a.head_dim);
 }
 
-__global__ void __launch_bounds__(THREADS) advance_sequences(struct attention a, struct tokens tokens) {
-    int s = (int)(blockIdx.x * THREADS + threadIdx.x);
+__global__ void __launch_bounds__(TOKEN_THREADS) advance_sequences(struct attention a, struct tokens tokens) {
+    int s = (int)(blockIdx.x * TOKEN_THREADS + threadIdx.x);
     if (s < a.sequences) tokens.seqused_k[s]++;
     if (s == 0) (*tokens.step)++;
 }
@@ -884,13 +887,15 @@ static int attribute(enum cudaDeviceAttr which, int otherwise) {
 static int64_t usual_seqlen_q(const struct attention *a) {
     return a->sequences > 0 ? ceil_divide(a->seqlen_q, a->sequences) : a->seqlen_q;
 }
-template <int STEP> static bool is_wide(const struct attention *a) {
-    return usual_seqlen_q(a) * group_of<STEP>(a) > ROWS<false>;
+// Rows of a block: no more than there usually are.
+template <int STEP> static int rows_of(const struct attention *a) {
+    int64_t rows = usual_seqlen_q(a) * group_of<STEP>(a);
+    return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
 // The most items that there can be: packed sequences may each have a last tile that is not full.
 template <int STEP> static int64_t most_items(const struct attention *a) {
-    int64_t rows = is_wide<STEP>(a) ? ROWS<true> : ROWS<false>, group = group_of<STEP>(a);
+    int64_t rows = rows_of<STEP>(a), group = group_of<STEP>(a);
     int64_t tiles = a->sequences > 0 ? (a->seqlen_q * group + a->sequences * (rows - 1)) / rows
                                      : a->batch * ceil_divide(a->seqlen_q * group, rows);
     return tiles * heads_of<STEP>(a);
@@ -901,7 +906,7 @@ template <int STEP> static int64_t most_items(const struct attention *a) {
 // after. No more than fill 20 waves (then one part does as well), which bounds the workspace, and no more
 // than tiles.
 template <int STEP> static int choose_splits(const struct attention *a, int multiprocessors) {
-    int64_t rows = is_wide<STEP>(a) ? ROWS<true> : ROWS<false>;
+    int64_t rows = rows_of<STEP>(a);
     int64_t sequences = a->sequences > 0 ? a->sequences : a->batch;
     int64_t items = sequences * heads_of<STEP>(a) * ceil_divide(usual_seqlen_q(a) * group_of<STEP>(a), rows);
     int tiles = key_tiles((int)ceil_divide(a->seqlen_k, max(a->sequences, 1)));
@@ -925,7 +930,7 @@ struct sizes {
 };
 template <int STEP> static struct sizes sizes_of(const struct attention *a) {
     struct sizes s = {1, 0, 0, 0, 0, 0};
-    int64_t items = most_items<STEP>(a), rows = is_wide<STEP>(a) ? ROWS<true> : ROWS<false>;
+    int64_t items = most_items<STEP>(a), rows = rows_of<STEP>(a);
     int multiprocessors = max(attribute(cudaDevAttrMultiProcessorCount, 1), 1);
     if (STEP == SPLIT || STEP == ONE_LAUNCH) {
         s.splits = a->splits > 0 ? a->splits : choose_splits<STEP>(a, multiprocessors);
@@ -979,10 +984,9 @@ static void plan_balanced(struct attention a) {
     if (a.sequences == 0) return;
     struct sizes s = sizes_of<BALANCED>(&a);
     struct division how = division_of<BALANCED>(&a, &s);
-    if (is_wide<BALANCED>(&a))
-        make_plan<ROWS<true>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
-    else
-        make_plan<ROWS<false>><<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
+    int rows = rows_of<BALANCED>(&a);
+    auto *kernel = rows == 16 ? make_plan<16> : rows == 32 ? make_plan<32> : make_plan<64>;
+    kernel<<<1, PLAN_THREADS, 0, stream_of(&a)>>>(a, how);
     CUDA_CHECK(cudaGetLastError());
 }
 
@@ -1004,32 +1008,35 @@ static void launch_early(void (*kernel)(struct attention, Parameters...), dim3 g
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a, more...));
 }
 
-template <class T, int D, bool WIDE, int STEP> static void launch(struct attention a) {
+template <class T, int D, int R, int STEP> static void launch(struct attention a) {
     struct sizes s = sizes_of<STEP>(&a);
     struct division how = division_of<STEP>(&a, &s);
     if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters();
-    // As many stages as fit into the shared memory of this GPU, beside the kernel's variables.
-    constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = 1024;
-    constexpr int SUMS = LOADS_AHEAD<WIDE, STEP> ? WARPS * STRIP * SUMS_STRIDE<D> * (int)sizeof(float) : 0;
-    int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - SUMS;
+    // As many stages as fit into the shared memory of this GPU, beside the kernel's variables and, with
+    // LOADS_AHEAD, the warps' sums, which else take the ring's place.
+    constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> ? 1024 : 2048;
+    constexpr int SUMS = WARPS<R> * STRIP * SUMS_STRIDE<D> * (int)sizeof(float);
+    constexpr int BESIDE = LOADS_AHEAD<R, STEP> ? SUMS : 0;
+    int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - BESIDE;
     how.stages = min(most / STAGE, MOST_STAGES<D>);
+    int bytes = max(how.stages * STAGE + BESIDE, SUMS);
     CUDA_CHECK(how.stages > 0 ? cudaSuccess : cudaErrorNotSupported);
-    CUDA_CHECK(cudaFuncSetAttribute(decode<T, D, WIDE, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    how.stages * STAGE + SUMS));
+    CUDA_CHECK(
+        cudaFuncSetAttribute(decode<T, D, R, STEP>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     float factor = lab16_factor(&a);
     if (STEP == BALANCED && !a.planned) plan_balanced(a);
     dim3 grid(lab_blocks(s.blocks / s.splits, 1), s.splits);
-    launch_early(decode<T, D, WIDE, STEP>, grid, THREADS, how.stages * STAGE + SUMS, a, how, factor);
+    launch_early(decode<T, D, R, STEP>, grid, THREADS<R>, bytes, a, how, factor);
     if (STEP != SPLIT || s.splits == 1) return;
-    int64_t rows = a.sequences > 0 ? ROWS<WIDE> : min((int64_t)ROWS<WIDE>, (int64_t)a.seqlen_q * how.group);
+    int64_t rows = a.sequences > 0 ? R : min((int64_t)R, (int64_t)a.seqlen_q * how.group);
     dim3 of_rows(lab_blocks(most_items<STEP>(&a), 1), (unsigned)rows);
-    launch_early(merge<T, D, WIDE>, of_rows, MERGE_WARPS * WARP, 0, a, how);
+    launch_early(merge<T, D, R>, of_rows, MERGE_WARPS * WARP, 0, a, how);
 }
 template <class T, int D, int STEP> static void launch_step(struct attention a) {
-    if (is_wide<STEP>(&a))
-        launch<T, D, true, STEP>(a);
-    else
-        launch<T, D, false, STEP>(a);
+    int rows = rows_of<STEP>(&a);
+    rows == 16   ? launch<T, D, 16, STEP>(a)
+    : rows == 32 ? launch<T, D, 32, STEP>(a)
+                 : launch<T, D, 64, STEP>(a);
 }
 template <class T, int D> static void unsplit_of(struct attention a) { launch_step<T, D, UNSPLIT>(a); }
 template <class T, int D> static void split_of(struct attention a) { launch_step<T, D, SPLIT>(a); }
@@ -1042,10 +1049,10 @@ static void launch_one_launch(struct attention a) { LAB16_LAUNCH(a, one_launch_o
 static void launch_balanced(struct attention a) { LAB16_LAUNCH(a, balanced_of); }
 
 static void append(struct attention a, struct tokens tokens) {
-    append_token<<<lab_blocks(a.sequences, 1), THREADS, 0, stream_of(&a)>>>(a, tokens);
+    append_token<<<lab_blocks(a.sequences, 1), TOKEN_THREADS, 0, stream_of(&a)>>>(a, tokens);
 }
 static void advance(struct attention a, struct tokens tokens) {
-    advance_sequences<<<lab_blocks(a.sequences, THREADS), THREADS, 0, stream_of(&a)>>>(a, tokens);
+    advance_sequences<<<lab_blocks(a.sequences, TOKEN_THREADS), TOKEN_THREADS, 0, stream_of(&a)>>>(a, tokens);
 }
 static const struct growth growth = {append, advance};
 

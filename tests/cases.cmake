@@ -250,6 +250,8 @@ lab_case(splits_one_key --seqlen-q 2 --seqlen-k 1 --heads 2 --kv-heads 1 --dim 1
 lab_case(splits_no_keys --seqlen-q 3 --seqlen-k 0 --heads 2 --dim 16 --splits 3)
 lab_case(splits_tile_borders --seqlen-q 1 --seqlen-k 385 --heads 2 --dim 16 --splits 4)  # a key alone in its part
 lab_case(splits_rows_17 PROBE --seqlen-q 17 --seqlen-k 513 --heads 1 --dim 16 --splits 4 --causal)
+lab_case(splits_rows_32 --seqlen-q 8 --seqlen-k 700 --heads 8 --kv-heads 2 --dim 128 --splits 2 --causal)
+lab_case(splits_rows_33 --seqlen-q 11 --seqlen-k 300 --heads 3 --kv-heads 1 --dim 16 --splits 2 --causal)
 lab_case(splits_rows_64 --seqlen-q 16 --seqlen-k 400 --heads 4 --kv-heads 1 --dim 64 --splits 3 --causal)
 lab_case(splits_rows_65 --seqlen-q 13 --seqlen-k 300 --heads 5 --kv-heads 1 --dim 24 --splits 2 --causal)
 lab_case(splits_empty_part PROBE --seqlen-q 200 --seqlen-k 400 --heads 1 --dim 16 --splits 4 --causal)  # hidden from the first rows

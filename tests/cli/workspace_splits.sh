@@ -26,7 +26,8 @@ for kernel in split one_launch; do
     look "$kernel" 0 --seqlen-q 1 --seqlen-k 500 --heads 6 --kv-heads 2 --dim 64 --splits 1
     look "$kernel" $((2 * 3 * 16 * row64)) --seqlen-q 1 --seqlen-k 500 --heads 6 --kv-heads 2 --dim 40 --splits 3
     look "$kernel" $((2 * 4 * 16 * row128)) --seqlen-q 1 --seqlen-k 500 --heads 6 --kv-heads 2 --dim 72 --splits 128 # 4 tiles
-    look "$kernel" $((2 * 2 * 2 * 64 * row64)) --batch 2 --seqlen-q 6 --seqlen-k 500 --heads 6 --kv-heads 2 --dim 64 --splits 2
+    look "$kernel" $((2 * 2 * 2 * 32 * row64)) --batch 2 --seqlen-q 6 --seqlen-k 500 --heads 6 --kv-heads 2 --dim 64 --splits 2
+    look "$kernel" $((2 * 2 * 2 * 64 * row64)) --batch 2 --seqlen-q 11 --seqlen-k 500 --heads 6 --kv-heads 2 --dim 64 --splits 2
 done
 look balanced $((2 * 4 * 2 * 16 * row64)) --seqlen-q 1 --seqlen-k 500 --heads 6 --kv-heads 2 --dim 64 --splits 4 # two slots for each of 8 blocks
 [ "$failures" -eq 0 ]
