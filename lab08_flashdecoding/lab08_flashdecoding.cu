@@ -699,7 +699,7 @@ static __device__ void merge_parts(const struct division *how, const struct work
                                    float *m, float *l, struct columns<D> *sums) {
     // BEGIN SOLUTION merge_parts: m, l and the sums of O over the parts, each weighed by its own maximum.
     // How large m is, loads do not wait to hear: AHEAD parts are on their way at a time.
-    constexpr int AHEAD = 16;
+    constexpr int AHEAD = R == 64 ? 8 : 16;  // with 64 rows there are no more registers
     struct columns<D> ahead[AHEAD];
     for (bool is_first = true; is_first || first < w->parts; is_first = false, first += AHEAD * STEP) {
 #pragma unroll
