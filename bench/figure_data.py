@@ -123,6 +123,15 @@ def latest_of(rows):
     return [row for row in rows if row["file"] == rows[-1]["file"]] if rows else []
 
 
+def beside(rows, others):
+    """Of a peer's rows those of the run of the last of these labs that has it, else of the newest: runs differ."""
+    for file in dict.fromkeys(row["file"] for row in reversed(others) if row["lab"] != "peer"):
+        same = [row for row in rows if row["file"] == file]
+        if same:
+            return same
+    return latest_of(rows)
+
+
 def curve(rows, key, label=None, variant=0):
     points = {row["seqlen"]: row[key] for row in rows}
     return {"label": label or rows[0]["label"], "lab": rows[0]["lab"], "variant": variant, "x": sorted(points),
@@ -140,14 +149,16 @@ def speed(results, what, chosen, title):
     panels, used = [], []
     for dim in (128, 64):
         for causal in (0, 1):
-            series = []
-            for lab, kernel in chosen:
-                rows = latest_of([row for row in results.timed if (row["what"], row["lab"], row["kernel"], row["dim"], row["causal"])
-                                  == (what, lab, kernel, dim, causal)])
+            series, drawn = [], []
+            for lab, kernel in chosen:  # peers are the last
+                rows = [row for row in results.timed if (row["what"], row["lab"], row["kernel"], row["dim"], row["causal"])
+                        == (what, lab, kernel, dim, causal)]
+                rows = beside(rows, drawn) if lab == "peer" else latest_of(rows)
                 if len({row["seqlen"] for row in rows}) > 1 and (lab != "lab05" or causal):
                     variant = [k for each, k in chosen if each == lab].index(kernel)
                     series.append(curve(rows, "rate", variant=variant))
-                    used += rows
+                    drawn += rows
+            used += drawn
             if series:
                 panels.append({"title": f"head_dim {dim}, {'causal' if causal else 'full'}", "x": "N (16384 tokens in all)",
                                "y": "TFLOP/s", "xscale": "log", "series": series})
@@ -176,8 +187,8 @@ def bars(results, what, causal, labs, peers, seqlen=4096, dim=128):
     chosen = [row for lab in labs for row in one_run(rows, lab)]
     if not chosen:
         return [], []
-    chosen += [latest_of([row for row in rows if row["kernel"] == peer])[-1] for peer in peers
-               if any(row["kernel"] == peer for row in rows)]
+    for peer in peers:
+        chosen += beside([row for row in rows if row["kernel"] == peer], chosen)[-1:]
     made = []
     for row in {(row["label"]): row for row in chosen}.values():
         text = f"{row['rate']:.3g}" if row["rate"] < 100 else f"{row['rate']:.0f}"

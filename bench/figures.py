@@ -24,7 +24,7 @@ from figure_data import Refusal
 # Colours that the colour-blind tell apart (Okabe and Ito, 2008), one a lab; markers and lines differ besides, for print.
 COLOURS = {"lab01": "#000000", "lab02": "#e69f00", "lab03": "#56b4e9", "lab04": "#009e73", "lab05": "#0072b2",
            "lab06": "#cc79a7", "lab07": "#d55e00", "lab08": "#8a6d00", "peer": "#666666", "line": "#444444"}
-MARKERS = {"lab01": "osD", "lab02": "v^<", "lab03": "Dd", "lab04": "sXPph", "lab05": "^v<>", "lab06": "DvP8", "lab07": "*XPdhs",
+MARKERS = {"lab01": "osD", "lab02": "v^<", "lab03": "Dd", "lab04": "sXPph", "lab05": "^v<>", "lab06": "DvP8", "lab07": "*XPdhs<>",
            "lab08": "o^sD", "peer": "x+1", "line": "..."}
 LINES = ["-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3))]
 HATCHES = ["", "//", "\\\\", "xx", "--", "++"]
