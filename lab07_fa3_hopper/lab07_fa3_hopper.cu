@@ -1017,7 +1017,8 @@ static __device__ __forceinline__ void consume(const struct maps *maps, const st
             compute_work<T, D, STEP>(a, first_query, tiles, seen, again != 0, factor, q_smem, &c, m_reg,
                                      l_reg, o_reg, &trace);
             trace_mark(&trace, STORE);
-            bool overflow = STEP == LAZY_MAX && !again &&
+            // (`again` once more from the news, by lane 0: to keep it would take a register.)
+            bool overflow = STEP == LAZY_MAX && !uniform(lane() == 0 ? (int)news->again : 0) &&
                             __any_sync(ALL_LANES, !(l_reg[0] < INFINITY && l_reg[1] < INFINITY));
             if (STEP == LAZY_MAX && lane() == 0)
                 state->overflow[n % DEPTH<D>][threadIdx.x / WARP - 4] = overflow;
