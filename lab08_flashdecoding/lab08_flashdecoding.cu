@@ -437,7 +437,7 @@ static __device__ void raise_maximum(float factor, bool is_half, const float (*s
     bool rises = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        if (h == 1 && is_half) break;
+        if (h == 1 && is_half) continue;
         float top = s_reg[0][2 * h];
 #pragma unroll
         for (int e = 1; e < K / 4; e++) top = fmaxf(top, s_reg[e / 2][2 * h + e % 2]);
@@ -463,7 +463,7 @@ static __device__ void exponentials(float factor, bool is_half, const float (*s_
                                     float *l_reg, uint32_t (&packed_reg)[4]) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        if (h == 1 && is_half) break;
+        if (h == 1 && is_half) continue;
         float p_reg[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -711,7 +711,7 @@ static __device__ void merge_parts(const struct division *how, const struct work
 #pragma unroll
         for (int n = 0; n < AHEAD; n++) {
             int p = first + n * STEP;
-            if (p >= w->parts) break;
+            if (p >= w->parts) continue;
             float weight = ex2(how->statistics[slot_of(w, p) * R + r].x - *m);  // of this part
             add_columns<D>(sums, weight, &ahead[n]);
         }
@@ -730,7 +730,7 @@ static __device__ void finish(const struct attention *a, const struct division *
     __syncthreads();  // nobody still reads K and V, whose place it takes
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        if (strip<R>() * STRIP + h * 8 >= w->rows) break;
+        if (strip<R>() * STRIP + h * 8 >= w->rows) continue;
         int r = h * 8 + lane_row();
         float l = quad_sum(l_reg[h]);
         if (lane_column() == 0) statistics_smem[me][r] = make_float2(m_reg[h], l);
