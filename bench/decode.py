@@ -13,14 +13,11 @@ Labs and peers are timed alike: a CUDA graph of at least 24 launches that take K
 the L2 cache together; the median of 30 replays, divided by the launches. GB/s are of K and V, each byte counted once. Needs
 PyTorch with CUDA; the lab does not."""
 import argparse
-import json
 import math
 import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 
 import peers
 import torch
@@ -80,17 +77,11 @@ def time_peers(batch, heads, kv_heads, queries, keys, dim):
 
 def time_lab(build, kernels, heads, kv_heads, dim, options):
     """[(kernel, ms or None, verdict, blocks)] as the lab's own --bench gives them."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [os.path.join(build, LAB), "--bench", "--json", file.name, "--heads", str(heads), "--kv-heads", str(kv_heads),
-                   "--dim", str(dim), *map(str, options)]
-        for kernel in kernels:
-            command += ["--kernel", kernel]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode not in (0, 1) or os.path.getsize(file.name) == 0:  # a CUDA error ends a lab with 1, too
-            sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-        with open(file.name) as text:
-            result = json.load(text)
-    return [(it["kernel"], it.get("graph_ms"), it["verdict"], it.get("blocks", 0)) for it in result["kernels"] if it["ran"]]
+    ran, output = peers.run_lab([os.path.join(build, LAB), "--bench", "--heads", str(heads), "--kv-heads", str(kv_heads),
+                                 "--dim", str(dim), *map(str, options)], kernels)
+    if not ran:
+        sys.exit(output)
+    return [(it["kernel"], it.get("graph_ms"), it["verdict"], it.get("blocks", 0)) for it in ran]
 
 
 class Table:

@@ -13,13 +13,10 @@ one GPU, beside FlashAttention-2's own packed kernel. Prints a table and writes 
 
 FLOPs are 4 * dim for each visible pair. Needs PyTorch with CUDA; the lab does not."""
 import argparse
-import json
 import math
 import os
 import random
-import subprocess
 import sys
-import tempfile
 
 import peers
 import torch
@@ -32,14 +29,11 @@ def pairs(lengths, causal):
 
 
 def time_lab(build, kernel, causal, heads, dim, shape):
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [os.path.join(build, LAB), "--bench", "--kernel", kernel, "--causal" if causal else "--full", "--heads",
-                   str(heads), "--dim", str(dim), "--json", file.name, *shape]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-        with open(file.name) as text:
-            return next(it["ms"] for it in json.load(text)["kernels"] if it["ran"])
+    ran, output = peers.run_lab([os.path.join(build, LAB), "--bench", "--causal" if causal else "--full", "--heads", str(heads),
+                                 "--dim", str(dim), *shape], [kernel])
+    if not ran or ran[0]["verdict"] != "right":
+        sys.exit(output)
+    return ran[0]["ms"]
 
 
 def time_fa2(lengths, causal, heads, dim, flush):

@@ -91,21 +91,28 @@ def time_peers(names, shape, causal, backward, flush):
     return times
 
 
-def time_lab(build, lab, kernels, shape, causal):
-    """[(kernel, ms or None, verdict)] as the lab's own --bench gives them."""
-    batch, heads, seqlen, dim = shape
+def run_lab(command, kernels):
+    """The kernels that ran as the lab's --json tells of them, and its output; no kernels where something stopped it."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [os.path.join(build, lab), "--bench", "--json", file.name, "--batch", str(batch), "--heads", str(heads),
-                   "--seqlen", str(seqlen), "--dim", str(dim)] + ["--causal" if causal else "--full"]
+        command = command + ["--json", file.name]
         for kernel in kernels:
             command += ["--kernel", kernel]
         done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode not in (0, 1) or os.path.getsize(file.name) == 0:  # a CUDA error ends a lab with 1, too
-            print(f"    {lab}: {done.stderr.strip()[:200]}", file=sys.stderr)
-            return []
+        # A wrong kernel makes it 1, and so does a CUDA error, which leaves nothing in the file.
+        if done.returncode not in (0, 1) or os.path.getsize(file.name) == 0:
+            return [], f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         with open(file.name) as text:
-            result = json.load(text)
-    return [(it["kernel"], it.get("ms"), it["verdict"]) for it in result["kernels"] if it["ran"]]
+            return [it for it in json.load(text)["kernels"] if it["ran"]], done.stdout
+
+
+def time_lab(build, lab, kernels, shape, causal):
+    """[(kernel, ms or None, verdict)] as the lab's own --bench gives them."""
+    batch, heads, seqlen, dim = shape
+    ran, output = run_lab([os.path.join(build, lab), "--bench", "--batch", str(batch), "--heads", str(heads),
+                           "--seqlen", str(seqlen), "--dim", str(dim), "--causal" if causal else "--full"], kernels)
+    if not ran:
+        print(f"    {lab}: {output.strip()[-200:]}", file=sys.stderr)
+    return [(it["kernel"], it.get("ms"), it["verdict"]) for it in ran]
 
 
 def about_this_gpu():

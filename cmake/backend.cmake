@@ -157,7 +157,7 @@ if(BACKEND STREQUAL "gpu")
 
   # Warnings are errors, and so are register spills and (through nvcc_strict.sh) "wgmma serialised": both only cost
   # speed, so nobody would notice. warn-spills, not warn-lmem-usage: an indexed local array is a choice of the source, a
-  # spill is an accident.
+  # spill is an accident. (A lab with tasks still to be done may be slow: nvcc_strict.sh lets it.)
   set(NVCC_FLAGS -O3 -lineinfo -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers "SHELL:-Werror all-warnings" -Xptxas=-warn-spills)
   if(NOT STRICT)
     # nvcc cannot leave one of its warnings a warning, only silence it (177: never referenced, 550: never used). What g++ has

@@ -717,7 +717,7 @@ template <int D, enum step STEP, bool LAZY>
 static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uint8_t (*q_smem)[D], unsigned n,
                                                  float factor_q, const int (&until)[2], int t,
                                                  struct registers<D> &reg) {
-    await_full(it->k_full, STAGES, n + 1);
+    await_full(it->k_full, STAGES, n + 1);  // K is there; V of tile n was waited for
     start_q_k<D>(q_smem, it->k[(n + 1) % STAGES], reg);
     start_p_v<D, STEP>(it->v[n % STAGES], t + 1, reg);
     wgmma_wait<1>();
@@ -726,7 +726,7 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
     release(it->k_empty, STAGES, n + 1);
     if (LAZY) {
         bool passes = lazy_softmax<D, 0, BEFORE_WAIT>(scale, factor_q, reg);
-        await_full(it->v_full, STAGES, n + 1);  // for the next step
+        await_full(it->v_full, STAGES, n + 1);  // V is there, for the next step
         end_p_v<D>(it, n, reg);
         passes |= lazy_softmax<D, BEFORE_WAIT, KEYS / 2>(scale, factor_q, reg);
         round_p(reg);
@@ -740,7 +740,7 @@ static __device__ __forceinline__ void next_tile(struct shared<D> *it, const uin
         // Most tiles change no maximum of a warp's rows. (A NaN in l changes nothing.)
         bool changes =
             __any_sync(ALL_LANES, keep[0] != 1.0f || keep[1] != 1.0f || isnan(reg.l[0] + reg.l[1]));
-        await_full(it->v_full, STAGES, n + 1);
+        await_full(it->v_full, STAGES, n + 1);  // the same
         end_p_v<D>(it, n, reg);
         if (changes)
 #pragma unroll
@@ -758,7 +758,7 @@ go_through_keys(struct shared<D> *it, const struct work *w, unsigned turn, bool 
     unsigned n = *n_now;
     int t = w->tiles - 1, settled = again ? 0 : w->settled;
     float keep[2];
-    await_full(it->k_full, STAGES, n);
+    await_full(it->k_full, STAGES, n);  // K is there
     start_q_k<D>(q_smem, it->k[n % STAGES], reg);
     wgmma_wait<0>();
     wgmma_pin(reg.s);
@@ -768,7 +768,7 @@ go_through_keys(struct shared<D> *it, const struct work *w, unsigned turn, bool 
     mask(until_here, reg.s);
     softmax<D>(scale, factor_q, reg, keep);
     round_p(reg);
-    await_full(it->v_full, STAGES, n);
+    await_full(it->v_full, STAGES, n);  // V is there
 #pragma unroll 1
     for (t--; t >= settled; t--, n++) next_tile<D, STEP, false>(it, q_smem, n, factor_q, until, t, reg);
 #pragma unroll 1
@@ -784,7 +784,7 @@ static __device__ __forceinline__ void consume(const struct problem *p, struct s
     int reader = warp() - WARPGROUP / WARP;
     for (unsigned turn = 0, n = 0;; turn++) {
         unsigned stage = turn % Q_STAGES;
-        await_full(it->q_full, Q_STAGES, turn);
+        await_full(it->q_full, Q_STAGES, turn);  // Q is there, and which tile it is
         unsigned tile =
             __shfl_sync(ALL_LANES, it->tile[stage], 0);  // the same in all lanes, for the compiler too
         bool again = tile & AGAIN;

@@ -1084,7 +1084,7 @@ static const struct kernel kernels[] = {
      IN_PARTS, nullptr, nullptr, nullptr, blocks_of<SPLIT>},
     {"one_launch", "the last block merges", launch_one_launch, workspace_of<ONE_LAUNCH>, IN_PARTS, nullptr,
      nullptr, nullptr, blocks_of<ONE_LAUNCH>},
-    {"balanced", "as many keys for each multiprocessor", launch_balanced, workspace_of<BALANCED>, IN_PARTS,
+    {"balanced", "pieces of as many keys, drawn by blocks", launch_balanced, workspace_of<BALANCED>, IN_PARTS,
      nullptr, nullptr, nullptr, blocks_of<BALANCED>, plan_balanced},
 };
 
