@@ -43,9 +43,8 @@ template <int D> constexpr int HALF_STAGE = TILE *D * 2;  // bytes of K, or of V
 template <int D> constexpr int MOST_STAGES = 384 / D;     // together 192 KB
 template <int D> constexpr int SUMS_STRIDE = D + 8;       // of rows of fp32: no bank conflicts
 constexpr int MOST_SPLITS = 128;
-constexpr int MERGE_WARPS = 8;               // of a block of `merge`
-constexpr int PIECES = 4, LEAST_PIECE = 16;  // of a block of `balanced`, if there are enough; units of one
-constexpr int MOST_ROUNDS = 1 << 16;         // of blocks that count themselves: see done_counters
+constexpr int MERGE_WARPS = 8;        // of a block of `merge`
+constexpr int MOST_ROUNDS = 1 << 16;  // of blocks that count themselves: see done_counters
 constexpr int PLAN_THREADS = 256, TOKEN_THREADS = 128;
 constexpr float LOG2E = 1.44269504f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
@@ -75,7 +74,7 @@ static __device__ float quad_sum(float x) {
 
 struct division {
     int splits;             // at most so many parts of an item
-    int blocks, pieces;     // of `balanced`: at most so many pieces of work
+    int pieces;             // of `balanced`: at most so many pieces of work
     int stages;             // of the ring of tiles in shared memory
     float *sums;            // parts: O before it is divided [slots][rows of a block][D]
     float2 *statistics;     // m, in powers of two, and l [slots][rows of a block]
@@ -122,15 +121,15 @@ struct work {
     void *o;
     float *lse;
     int seqlen_q, seqlen_k;
-    int group;                            // query heads
-    int token, head;                      // of the tile's first row
-    int rows;                             // in the tile; 0: nothing to do
-    int keys, open_keys;                  // seen by the last of them, and by the first
-    int tile, end_tile;                   // tiles of keys of this part; those behind `keys` are left out
-    int parts, part;                      // how many there are of the item, and which this is
-    int64_t first_slot, slot, slot_step;  // where part 0 is kept; part p > 0 is in slot + p * slot_step
-    int64_t round;                        // which counter counts the parts
-    int64_t piece, unit;                  // `balanced`: of which this is a part; the first unit behind it
+    int group;            // query heads
+    int token, head;      // of the tile's first row
+    int rows;             // in the tile; 0: nothing to do
+    int keys, open_keys;  // seen by the last of them, and by the first
+    int tile, end_tile;   // tiles of keys of this part; those behind `keys` are left out
+    int parts, part;      // how many there are of the item, and which this is
+    int64_t slot;         // where part 0 is kept, and with it the others: see slot_of
+    int64_t round;        // which counter counts the parts
+    int64_t piece, unit;  // `balanced`: of which this is a part; the first unit behind it
 };
 
 // Token and query head (of the group) of row r of the tile.
@@ -146,8 +145,11 @@ static __device__ struct row_place row_at(const struct work *w, int r) {
 static __device__ int sees(const struct attention *a, const struct work *w, int token) {
     return a->causal ? max(token - w->seqlen_q + 1 + w->seqlen_k, 0) : w->seqlen_k;
 }
-static __device__ int64_t slot_of(const struct work *w, int part) {
-    return part == 0 ? w->first_slot : w->slot + part * w->slot_step;
+// Where a part is kept. A piece of `balanced` has two slots: one for an item that it ends or goes on with,
+// one for an item that it begins; and all parts of an item but the first begin in its midst.
+template <int STEP> static __device__ int64_t slot_of(int64_t slot, int part) {
+    if (STEP == BALANCED) return slot + 2 * part + (part == 0 ? 1 : 0);
+    return slot + part;
 }
 
 template <int STEP> __host__ __device__ static int heads_of(const struct attention *a) {
@@ -246,8 +248,7 @@ static __device__ bool find_part(const struct attention *a, const struct divisio
     // STUB w->tile = 0;
     // STUB w->end_tile = tiles;
     // END SOLUTION
-    w->first_slot = w->slot = (int64_t)item * how->splits;
-    w->slot_step = 1;
+    w->slot = (int64_t)item * how->splits;
     w->round = item;
     return true;
 }
@@ -255,18 +256,15 @@ static __device__ bool find_part(const struct attention *a, const struct divisio
 // ---- the plan of `balanced` ----
 // A unit is a tile of keys of an item. All units, [sequences][tiles of rows][heads][tiles of keys], are cut
 // into pieces of `each` units, whatever lies on their borders: a piece may have the end of one item, some
-// that it has alone, and the beginning of another. A block takes piece after piece. Equal pieces, one a
-// block, would not take equal times, as multiprocessors do not have equal bandwidth.
+// that it has alone, and the beginning of another. There is one for each block, or one is drawn after the
+// other.
 
 template <int R>
 static __device__ int64_t units_of(const struct attention *a, const struct division *how, struct sequence s) {
     return (int64_t)row_tiles<R>(s.seqlen_q, how->group) * a->kv_heads * key_tiles(s.seqlen_k);
 }
-// As many pieces as there may be, but not of fewer than LEAST_PIECE units if they suffice for all blocks.
 static __device__ int64_t units_of_piece(const struct division *how, int64_t units) {
-    int64_t of_block = quotient(units + how->blocks - 1, how->blocks);
-    int64_t of_piece = quotient(units + how->pieces - 1, how->pieces);
-    return max(max(of_piece, min(of_block, (int64_t)LEAST_PIECE)), (int64_t)1);
+    return max(quotient(units + how->pieces - 1, how->pieces), (int64_t)1);
 }
 
 // For packed sequences: how many units lie before each, and with which sequence each piece begins. It is made
@@ -341,14 +339,10 @@ static __device__ void next_part(const struct attention *a, const struct divisio
     set_keys<T, BALANCED, R>(a, how, at, w);
     w->tile = (int)(within - item * tiles);
     w->end_tile = (int)min((int64_t)tiles, w->tile + min((piece + 1) * each, units) - unit);
-    // The pieces of this item: all but the first begin in the midst of it. So a piece has two slots: one for
-    // an item that it ends or goes on with, one for an item that it begins.
     int64_t item_unit = unit - w->tile, first_piece = quotient(item_unit, each);
     w->parts = (int)(quotient(item_unit + tiles - 1, each) - first_piece) + 1;
     w->part = (int)(piece - first_piece);
-    w->first_slot = 2 * first_piece + 1;
     w->slot = 2 * first_piece;
-    w->slot_step = 2;
     w->round = first_piece;
     w->piece = piece;
     w->unit = unit + w->end_tile - w->tile;
@@ -632,6 +626,19 @@ template <int D> static __device__ struct columns<D> load_columns(const float *r
         c.x[0] = x.x, c.x[1] = x.y;
     }
     return c;
+}
+// The same from memory, for what is to be on its way at once: see load_relaxed.
+template <int D>
+static __device__ struct columns<D> load_columns_ahead(const float *row) {
+    struct columns<D> c;
+    if constexpr (D == 128) {
+        float4 x = load_relaxed((const float4 *)row + lane());
+        c.x[0] = x.x, c.x[1] = x.y, c.x[2] = x.z, c.x[3] = x.w;
+    } else {
+        float2 x = load_relaxed((const float2 *)row + lane());
+        c.x[0] = x.x, c.x[1] = x.y;
+    }
+    return c;
 } template <int D> static __device__ void store_columns(float *row, const struct columns<D> *c) {
     if constexpr (D == 128)
         ((float4 *)row)[lane()] = make_float4(c->x[0], c->x[1], c->x[2], c->x[3]);
@@ -676,53 +683,83 @@ static __device__ void store_row(const struct attention *a, const struct work *w
                      a->scale, m, inverse);
 }
 
-// m of row r over its parts, and l. By a warp, whose lanes share the parts.
-template <int R>
-static __device__ void merge_statistics(const struct division *how, const struct work *w, int r, float *m,
-                                        float *l) {
-#pragma unroll 4
-    for (int p = lane(); p < w->parts; p += WARP) *m = fmaxf(*m, how->statistics[slot_of(w, p) * R + r].x);
-    for (int offset = 1; offset < WARP; offset *= 2) *m = fmaxf(*m, __shfl_xor_sync(ALL_LANES, *m, offset));
-#pragma unroll 4
-    for (int p = lane(); p < w->parts; p += WARP) {
-        float2 part = how->statistics[slot_of(w, p) * R + r];
-        *l += ex2(part.x - *m) * part.y;
-    }
-    for (int offset = 1; offset < WARP; offset *= 2) *l += __shfl_xor_sync(ALL_LANES, *l, offset);
+static __device__ float warp_max(float x) {
+    for (int offset = 1; offset < WARP; offset *= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, offset));
+    return x;
+}
+static __device__ float warp_sum(float x) {
+    for (int offset = 1; offset < WARP; offset *= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);
+    return x;
 }
 
-// Merges the parts of row r, whoever made them: m and l of all, and the sums of O of parts `first`,
-// first + STEP and so on, each weighed by its own maximum. Always in the same order: the same bits each time.
-// By a warp.
-template <int D, int R, int STEP>
-static __device__ void merge_parts(const struct division *how, const struct work *w, int r, int first,
-                                   float *m, float *l, struct columns<D> *sums) {
+// What is kept of a row, as if part 0 were in the first slot: see slot_of.
+struct kept {
+    const float *sums;         // slots are R * D apart
+    const float2 *statistics;  // R apart
+    int parts;
+};
+template <int D, int R>
+static __device__ struct kept kept_of(const struct division *how, const struct work *w, int r) {
+    int64_t at = w->slot * R + r;
+    struct kept row = {how->sums + at * D, how->statistics + at, w->parts};
+    return row;
+}
+
+// Merges the parts of a row, whoever made them: m and l of all, and the sums of O of parts `first`,
+// first + APART and so on, each weighed by its own maximum. Always in the same order: the same bits each
+// time. By a warp, whose lanes share the columns of O and, m and l of them, the parts.
+template <int D, int R, int STEP, int APART>
+static __device__ void merge_parts(const struct kept *row, int first, float *m, float *l,
+                                   struct columns<D> *sums) {
     // BEGIN SOLUTION merge_parts: m, l and the sums of O over the parts, each weighed by its own maximum.
-    // How large m is, loads do not wait to hear: AHEAD parts are on their way at a time.
-    constexpr int AHEAD = R == 64 ? 8 : 16;  // with 64 rows there are no more registers
-    struct columns<D> ahead[AHEAD];
-    for (bool is_first = true; is_first || first < w->parts; is_first = false, first += AHEAD * STEP) {
+    // How large m is, loads do not wait to hear: those of CHUNK parts are on their way at a time, and AHEAD
+    // rows of O among them are this warp's.
+    constexpr int AHEAD = R == 64 ? 8 : 16,
+                  CHUNK = AHEAD * APART;  // with 64 rows there are no more registers
+    constexpr int OF_LANE = (CHUNK + WARP - 1) / WARP;
+    int parts = row->parts;
+    for (int chunk = 0; chunk < parts; chunk += CHUNK) {
+        struct columns<D> ahead[AHEAD] = {};
+        float2 part[OF_LANE];
 #pragma unroll
         for (int n = 0; n < AHEAD; n++) {
-            int p = first + n * STEP;
-            if (p < w->parts) ahead[n] = load_columns<D>(how->sums + (slot_of(w, p) * R + r) * D);
+            int p = chunk + first + n * APART;
+            if (p < parts) ahead[n] = load_columns_ahead<D>(row->sums + slot_of<STEP>(0, p) * R * D);
         }
-        if (is_first) merge_statistics<R>(how, w, r, m, l);
+#pragma unroll
+        for (int n = 0; n < OF_LANE; n++) {
+            int p = n * WARP + lane();
+            bool is_there = p < CHUNK && chunk + p < parts;
+            part[n] = make_float2(LOWEST, 0.0f);
+            if (is_there) part[n] = load_relaxed(row->statistics + slot_of<STEP>(0, chunk + p) * R);
+        }
+        float top = *m, sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < OF_LANE; n++) top = fmaxf(top, part[n].x);
+        top = warp_max(top);
+        float keep = ex2(*m - top);  // of the chunks before
+#pragma unroll
+        for (int n = 0; n < OF_LANE; n++) {
+            part[n].x = ex2(part[n].x - top);  // from now on the part's weight
+            sum += part[n].x * part[n].y;
+        }
+        *m = top;
+        *l = *l * keep + warp_sum(sum);
+#pragma unroll
+        for (int e = 0; e < D / WARP; e++) sums->x[e] *= keep;
 #pragma unroll
         for (int n = 0; n < AHEAD; n++) {
-            int p = first + n * STEP;
-            if (p >= w->parts) continue;
-            float weight = ex2(how->statistics[slot_of(w, p) * R + r].x - *m);  // of this part
-            add_columns<D>(sums, weight, &ahead[n]);
+            float weight = __shfl_sync(ALL_LANES, part[n * APART / WARP].x, n * APART % WARP + first);
+            add_columns<D>(sums, weight, &ahead[n]);  // a part that is not there has sums of 0
         }
     }
-    // STUB (void)how, (void)w, (void)r, (void)first, (void)m, (void)l, (void)sums;
+    // STUB (void)row, (void)first, (void)m, (void)l, (void)sums;
     // END SOLUTION
 }
 
 // The end of a part: the warps' sums to shared memory, merged there if they are of the same rows, and from
 // there to the result if this is all of the item, else to the part's slot.
-template <class T, int D, int R>
+template <class T, int D, int R, int STEP>
 static __device__ void finish(const struct attention *a, const struct division *how, const struct work *w,
                               const float *m_reg, const float *l_reg, const float (*o_reg)[4],
                               float *sums_smem, float2 (*statistics_smem)[STRIP]) {
@@ -764,7 +801,7 @@ static __device__ void finish(const struct attention *a, const struct division *
             store_row<T, D>(a, w, r, m, l, &sums);
             continue;
         }
-        int64_t at = slot_of(w, w->part) * R + r;
+        int64_t at = slot_of<STEP>(w->slot, w->part) * R + r;
         store_columns<D>(how->sums + at * D, &sums);
         if (lane() == 0) how->statistics[at] = make_float2(m, l);
     }
@@ -815,7 +852,7 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
         float m_reg[2] = {LOWEST, LOWEST}, l_reg[2] = {}, o_reg[D / 8][4] = {};
         is_loaded =
             attend<T, D, R, AHEAD>(&a, w, next, how.stages, factor, ring, &stage, m_reg, l_reg, o_reg);
-        finish<T, D, R>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem, statistics_smem);
+        finish<T, D, R, STEP>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem, statistics_smem);
         if (STEP >= ONE_LAUNCH && w->parts > 1) {
             __syncthreads();  // the part is written before it is counted
             if (threadIdx.x == 0)
@@ -825,7 +862,8 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
                 for (int r = warp(); r < w->rows; r += WARPS<R>) {
                     float m = LOWEST, l = 0.0f;
                     struct columns<D> sums = {};
-                    merge_parts<D, R, 1>(&how, w, r, 0, &m, &l, &sums);
+                    struct kept row = kept_of<D, R>(&how, w, r);
+                    merge_parts<D, R, STEP, 1>(&row, 0, &m, &l, &sums);
                     store_row<T, D>(&a, w, r, m, l, &sums);
                 }
         }
@@ -844,11 +882,14 @@ __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, s
     if (me == 0 && find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x, 0, &w)) set_rows<T>(&a, &w);
     __syncthreads();  // *w is written before anybody reads it
     griddepcontrol_launch_dependents();
+    bool is_merged = r < w.rows && w.parts > 1;
+    struct kept row = {};
+    if (is_merged) row = kept_of<D, R>(&how, &w, r);
     griddepcontrol_wait();  // all parts are there; who has nothing to merge waits, too: see ptx/grid.h
-    if (r >= w.rows || w.parts == 1) return;
+    if (!is_merged) return;
     float m = LOWEST, l = 0.0f;
     struct columns<D> sums = {};
-    merge_parts<D, R, MERGE_WARPS>(&how, &w, r, me, &m, &l, &sums);
+    merge_parts<D, R, SPLIT, MERGE_WARPS>(&row, me, &m, &l, &sums);
     store_columns<D>(sums_smem[me], &sums);
     __syncthreads();  // the sums of all warps are there
     if (me > 0) return;
@@ -955,7 +996,11 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
     if (STEP == BALANCED) {
         int64_t most = min(items * key_tiles(a->seqlen_k), (int64_t)MOST_ROUNDS);
         s.blocks = min(a->splits > 0 ? items * a->splits : multiprocessors, most);
-        s.pieces = a->splits > 0 ? s.blocks : min(PIECES * s.blocks, most);
+        // A piece for each block; or an item, of which nobody has to merge parts, if that keeps blocks as
+        // busy.
+        int64_t waves = ceil_divide(items, max(s.blocks, (int64_t)1));
+        bool are_whole = a->splits == 0 && a->sequences == 0 && 100 * items >= 95 * waves * s.blocks;
+        s.pieces = are_whole ? min(items, most) : s.blocks;
         s.slots = 2 * s.pieces;
         if (a->sequences > 0) s.plan_bytes = (a->sequences + 1) * sizeof(int64_t) + s.pieces * sizeof(int);
     }
@@ -985,7 +1030,6 @@ static unsigned *done_counters() {
 template <int STEP> static struct division division_of(const struct attention *a, const struct sizes *s) {
     struct division how = {};
     how.splits = s->splits;
-    how.blocks = (int)s->blocks;
     how.pieces = (int)s->pieces;
     how.group = group_of<STEP>(a);
     char *workspace = (char *)a->workspace;

@@ -245,6 +245,7 @@ lab_case(splits_16 --seqlen-q 2 --seqlen-k 2049 --heads 2 --kv-heads 1 --dim 16 
 lab_case(splits_32 --seqlen-q 1 --seqlen-k 4096 --heads 4 --kv-heads 1 --dim 8 --splits 32)
 lab_case(splits_64 --seqlen-q 1 --seqlen-k 8192 --heads 1 --dim 8 --splits 64)
 lab_case(splits_128 --seqlen-q 1 --seqlen-k 16384 --heads 1 --dim 8 --splits 128)
+lab_case(splits_65_rising PROBE --seqlen-q 3 --seqlen-k 8300 --heads 11 --kv-heads 1 --dim 8 --splits 65 --inputs rising)  # merged in turns
 lab_case(splits_more_than_tiles PROBE --seqlen-q 3 --seqlen-k 200 --heads 6 --kv-heads 3 --dim 16 --splits 128)
 lab_case(splits_one_key --seqlen-q 2 --seqlen-k 1 --heads 2 --kv-heads 1 --dim 16 --splits 7 --causal)
 lab_case(splits_no_keys --seqlen-q 3 --seqlen-k 0 --heads 2 --dim 16 --splits 3)
@@ -269,6 +270,7 @@ lab_case(splits_1_ring PROBE --seqlen-q 1 --seqlen-k 1500 --heads 4 --kv-heads 2
 lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-heads 1 --dim 128 --splits 1 --causal)
 lab_case(splits_1_ring_goes_on PROBE --seqlens-q 1,1,1,1 --seqlens-k 1792,1000,1000,1000 --heads 1 --dim 128 --splits 1)  # into the next part
 lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
+lab_case(queries_264_heads SPLITS --batch 3 --seqlen-q 2 --seqlen-k 150 --heads 176 --kv-heads 88 --dim 8 --causal)  # whole items, drawn
 lab_case(decode_many_heads SPLITS --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
 # ... and as each kernel splits by itself: a long one among short ones.
 lab_case(ragged --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 5,1900,0,1,128,129,40 --heads 8 --kv-heads 2 --dim 64)

@@ -51,4 +51,29 @@ PTX_FN void add_release(int *to, int value) {
 }
 #endif
 
+// load_relaxed: an ordinary load that stays where the program says. Of ordinary ones the compiler may keep
+// those back that are needed later, to save registers: then each waits for memory anew. These begin one after
+// the other, and all are on their way while the first is waited for. (PTX ISA, "ld", .relaxed: past L1.)
+#if defined(__CUDACC__)
+PTX_FN float2 load_relaxed(const float2 *from) {
+    float2 x;
+    asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(x.x), "=f"(x.y)
+                 : "l"(from)
+                 : "memory");
+    return x;
+}
+PTX_FN float4 load_relaxed(const float4 *from) {
+    float4 x;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "l"(from)
+                 : "memory");
+    return x;
+}
+#else
+SIMT_COPY_FN float2 load_relaxed(const float2 *from) { return *from; }
+SIMT_COPY_FN float4 load_relaxed(const float4 *from) { return *from; }
+#endif
+
 #endif

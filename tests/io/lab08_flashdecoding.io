@@ -20,15 +20,15 @@ sum e up(M,b) = !causal ? N : ((i + 1)*b < M ? (i + 1)*b : M) + N - M > 0 ? ((i 
 
 split       decode  reads      = G * 2*2*E*d + H * P*W * 2*M*d
 
-# A part is D sums a row, m and l; the warp that merges reads m, for its maximum, m and l, and the sums with m, each lane by itself.
+# A part is D sums a row, m and l, written once and by the warp that merges read once.
 split       *       writes     = H*M * (2*d + 4) + (P > 1 ? H*M * P * (4*D + 8) : 0)
 one_launch  *       writes     = H*M * (2*d + 4) + (P > 1 ? H*M * P * (4*D + 8) : 0)
-one_launch  *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (4 + 8 + 32*4 + 4*D) : 0)
+one_launch  *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (8 + 4*D) : 0)
 
 only N > 0 && M > 0 && S == 0
 unsplit     *       reads      = H * (2*2*e*d + w * 2*M*d)
 unsplit     *       writes     = H * (2*M*d + 4*M)
-balanced    *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (4 + 8 + 32*4 + 4*D) : 0)
+balanced    *       reads      = G * 2*2*E*d + H * P*W * 2*M*d + (P > 1 ? H*M * P * (8 + 4*D) : 0)
 balanced    *       writes     = H*M * (2*d + 4) + (P > 1 ? H*M * P * (4*D + 8) : 0)
 
 # Up to 64 rows: every byte of K and of V exactly once, however many heads share them. All that is read besides are rows of Q.

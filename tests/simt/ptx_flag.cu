@@ -105,9 +105,35 @@ static void check_release(void) {
     cudaFree(total);
 }
 
+// Each thread's two, then four, numbers, in the order of its loads.
+__global__ void __launch_bounds__(THREADS) copy_relaxed(const float *from, float *to) {
+    int t = (int)threadIdx.x;
+    float4 four = load_relaxed((const float4 *)from + t);
+    float2 two = load_relaxed((const float2 *)(from + 4 * THREADS) + t);
+    ((float4 *)to)[t] = four;
+    ((float2 *)(to + 4 * THREADS))[t] = two;
+}
+
+static void check_relaxed(void) {
+    constexpr int COUNT = 6 * THREADS;
+    float numbers[COUNT], copied[COUNT], *from, *to;
+    for (int i = 0; i < COUNT; i++) numbers[i] = (float)i - 7.25f;
+    CHECK(cudaMalloc(&from, sizeof numbers) == cudaSuccess);
+    CHECK(cudaMalloc(&to, sizeof numbers) == cudaSuccess);
+    CHECK(cudaMemcpy(from, numbers, sizeof numbers, cudaMemcpyHostToDevice) == cudaSuccess);
+    CHECK(cudaMemset(to, 0, sizeof numbers) == cudaSuccess);
+    copy_relaxed<<<1, THREADS>>>(from, to);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(cudaMemcpy(copied, to, sizeof copied, cudaMemcpyDeviceToHost) == cudaSuccess);
+    for (int i = 0; i < COUNT; i++) CHECK(copied[i] == numbers[i]);
+    cudaFree(from);
+    cudaFree(to);
+}
+
 int main(void) {
     for (int parts : {1, 2, 3, 7, 64}) check_rounds(parts);
     check_release();
+    check_relaxed();
 #ifdef SIMT_CPU
     // The same under other orders of blocks; and the counter is an order that the race detector knows.
     simt_set_sanitizing(1);
