@@ -53,7 +53,7 @@ static __host__ __device__ int shared_floats(struct tiles t, int head_dim) {
 static __device__ int lesser(int x, int y) { return x < y ? x : y; }
 static __device__ int pieces(int n, int size) { return (n + size - 1) / size; }
 
-// How many keys of the tile row r of the tile of queries sees.
+// How many of the keys of a step its query in row r sees: so many from the first on.
 static __device__ int visible_in_tile(const struct attention *a, struct step step, int r) {
     int visible = visible_keys(a, step.first_query + r) - step.first_key;
     return visible < 0 ? 0 : lesser(visible, step.keys);
