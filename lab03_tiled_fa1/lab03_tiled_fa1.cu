@@ -39,7 +39,7 @@ struct tiles {
     int s_stride;       // from one row of S to the next, at least `keys`
 };
 
-// What a block of threads works on between two barriers; tiles at the end have fewer keys or queries.
+// One turn of the inner loop: a tile of keys and a tile of queries, of which the last ones are smaller.
 struct step {
     int first_key, keys;
     int first_query, queries;
@@ -53,7 +53,7 @@ static __host__ __device__ int shared_floats(struct tiles t, int head_dim) {
 static __device__ int lesser(int x, int y) { return x < y ? x : y; }
 static __device__ int pieces(int n, int size) { return (n + size - 1) / size; }
 
-// How many keys of the tile row r of the tile of queries sees.
+// How many of the keys of a step its query in row r sees: so many from the first on.
 static __device__ int visible_in_tile(const struct attention *a, struct step step, int r) {
     int visible = visible_keys(a, step.first_query + r) - step.first_key;
     return visible < 0 ? 0 : lesser(visible, step.keys);
@@ -76,8 +76,9 @@ static __device__ void load_tile(struct tensor x, int batch, int head, int first
 
 // ---- a warp as 4 x 8 lanes ----
 
-// The lanes of a warp lie like this on a patch of S or O; each has ROWS rows, 4 apart. Pairs of lanes share a
-// column: loads of 16 bytes take four passes, but two if both lanes of each pair want the same.
+// A warp works on one patch of S or O at a time: 16 rows of 64 keys or of 32 columns. Its lanes lie on it
+// like this; each has ROWS rows, 4 apart, and of S KEYS columns, 8 apart, of O four neighbours. Pairs of
+// lanes share a column: loads of 16 bytes take four passes, but two if both lanes of each pair want the same.
 //
 //     lane     0  1    2  3          14 15         16 17   18 19         30 31
 //     row      0  1    0  1    ...    0  1          2  3    2  3    ...   2  3

@@ -469,6 +469,7 @@ static __device__ void compute_tile(const struct work *w, int t, float factor, u
     }
 }
 
+// factor: |scale| * log2 e, for exponentials to the base 2.
 template <class T, int D, int STEP>
 __global__ void __launch_bounds__(THREADS, 2) attention_tiles(struct attention a, float factor) {
     extern __shared__ __align__(128) char shared_smem[];

@@ -526,7 +526,7 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2) query_tiles(struct attention
 
     float factor = a.scale * LOG2E;
     int64_t rows_before = ((int64_t)w.batch * a.heads + w.head) * a.seqlen_q + w.first_query;
-    int query[2], until[2];             // this lane's queries, and what they see
+    int query[2], until[2];             // this lane's queries, which see keys 0 ... until - 1
     float m_reg[2], l_reg[2] = {0, 0};  // of the forward pass
     float lse_reg[2], delta_reg[2];     // of the backward pass
     for (int h = 0; h < 2; h++) {
@@ -719,7 +719,8 @@ static __device__ void gradients(float2 delta, const float (&p_reg)[4], float (&
 }
 
 // One part of a step: P^T and dS^T of the warp's keys and PART queries, dV += P^T dO, dK += dS^T Q. Writes
-// P^T and dS^T to p_smem and ds_smem, if there are such, for others. `row`: the warp's first row in these.
+// P^T and dS^T to p_smem and ds_smem, if there are such, for others. `row`: the warp's first row in these;
+// `columns`: where its columns of dK and dV begin, in bytes; `part`: the part's first query in the step.
 template <class T, int D>
 static __device__ void compute_part(const struct work *w, int first_key, int first_query, int row, int part,
                                     float factor, uint32_t k_strips, uint32_t v_strips, uint32_t q_rows,
@@ -830,9 +831,10 @@ static __device__ void compute_dq(uint32_t ds_rows, uint32_t k_rows, int queries
 
 // ---- fused_deterministic: one block after the other ----
 
-// The order of fused_deterministic. A tile of queries gets its sums from the last tile of keys that it sees
-// first: under a causal mask that block begins with it, and nobody waits long. Blocks take their work by
-// ticket, the last tiles of keys first, so the one that a block waits for has always begun.
+// The order of fused_deterministic. First to add to a tile of queries is the last tile of keys that it sees:
+// under a causal mask that block begins with it, and nobody waits long. Blocks take their work by ticket, the
+// last tiles of keys first, so the one that a block waits for has always begun. Waits until `before` blocks
+// have added; `counted` is what the counter said at a look ahead.
 static __device__ void await_turn(const int *done, int before, int counted) {
     while (counted != before) counted = load_acquire(done);
 }
