@@ -422,8 +422,8 @@ __global__ void __launch_bounds__(TMA_THREADS, 2)
 // A product is issued and runs on its own: wgmma_wait says when its sums may be read, and its operands
 // written.
 
-// Q of a warpgroup and a tile of K, both K-major; a tile of V. One step of 16 columns or keys is 32 bytes
-// within a line, or 16 lines on.
+// Q of a warpgroup and a tile of K, both K-major: a line runs along the sum; a tile of V. A step of 16
+// columns or keys is 32 bytes within a line, or 16 lines on. A descriptor counts in 16 bytes.
 template <class T, int D>
 static __device__ __forceinline__ void issue_q_k(uint64_t q, uint64_t k, float (&s_reg)[KEYS<D> / 2]) {
     // BEGIN SOLUTION steps: a wgmma for each 16 columns, in panels of 64; the first one begins the sum.

@@ -6,7 +6,7 @@
 //
 //     fp8           P becomes e4m3, too; the tensor cores sum 256 keys, fp32 the rest: the promotion
 //     rotated       Q and K are rotated before they are rounded, so that outliers are spread over a row
-//     unpromoted    the tensor cores sum all keys: fewer instructions, and less exact the more keys there are
+//     unpromoted    rotated, but the tensor cores sum all keys: fewer instructions, less exact with more keys
 //
 // What fp8 asks for and fp16 does not:
 //   - wgmma takes 8-bit operands only with the summed dimension contiguous. P V sums over keys, and V is
@@ -124,7 +124,7 @@ static __device__ unsigned key_at(unsigned n) {
     // STUB return n;
     // END SOLUTION
 }
-static __device__ int number_of(int key) {
+static __device__ int number_of(int key) {  // key_at the other way round
     return key / 16 * 16 + key / 2 % 4 * 4 + key / 8 % 2 * 2 + key % 2;
 }
 
