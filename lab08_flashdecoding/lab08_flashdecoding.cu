@@ -44,6 +44,7 @@ template <int D> constexpr int MOST_STAGES = 384 / D;     // together 192 KB
 template <int D> constexpr int SUMS_STRIDE = D + 8;       // of rows of fp32: no bank conflicts
 constexpr int MOST_SPLITS = 128;
 constexpr int MERGE_WARPS = 8;        // of a block of `merge`
+constexpr int SETUP = 3;              // tiles that take as long as a block's beginning and end
 constexpr int MOST_ROUNDS = 1 << 16;  // of blocks that count themselves: see done_counters
 constexpr int PLAN_THREADS = 256, TOKEN_THREADS = 128;
 constexpr float LOG2E = 1.44269504f;
@@ -254,14 +255,16 @@ static __device__ bool find_part(const struct attention *a, const struct divisio
 }
 
 // ---- the plan of `balanced` ----
-// A unit is a tile of keys of an item. All units, [sequences][tiles of rows][heads][tiles of keys], are cut
-// into pieces of `each` units, whatever lies on their borders: a piece may have the end of one item, some
-// that it has alone, and the beginning of another. There is one for each block, or one is drawn after the
-// other.
+// A unit is a tile of keys of an item, or as much time: an item has SETUP of them before its tiles, for what
+// a block does before and after. All units, [sequences][tiles of rows][heads][units of an item], are cut into
+// pieces of `each` units, whatever lies on their borders: a piece may have the end of one item, some that it
+// has alone, and the beginning of another. There is one for each block, or one is drawn after the other.
 
+// Units of an item whose sequence has so many tiles of keys.
+__host__ __device__ static int item_units(int tiles) { return SETUP + tiles; }
 template <int R>
 static __device__ int64_t units_of(const struct attention *a, const struct division *how, struct sequence s) {
-    return (int64_t)row_tiles<R>(s.seqlen_q, how->group) * a->kv_heads * key_tiles(s.seqlen_k);
+    return (int64_t)row_tiles<R>(s.seqlen_q, how->group) * a->kv_heads * item_units(key_tiles(s.seqlen_k));
 }
 static __device__ int64_t units_of_piece(const struct division *how, int64_t units) {
     return max(quotient(units + how->pieces - 1, how->pieces), (int64_t)1);
@@ -315,37 +318,48 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
 template <class T, int R>
 static __device__ void next_part(const struct attention *a, const struct division *how,
                                  const struct work *before, struct work *w) {
-    bool packed = a->sequences > 0;
+    bool packed = a->sequences > 0, is_new = !before;                          // piece
     int64_t of_one = packed ? 0 : units_of<R>(a, how, sequence_by_now(a, 0));  // sequence
     int64_t units = packed ? how->units_before[a->sequences] : of_one * a->batch;
     int64_t each = units_of_piece(how, units), pieces = quotient(units + each - 1, each);
     int64_t piece = before ? before->piece : blockIdx.x, unit = before ? before->unit : piece * each;
-    bool goes_on = before && unit < min((piece + 1) * each, units);  // with the piece before
-    if (before && !goes_on) {
-        // Each block that has had a piece draws until there are no more: the last to do so sets `drawn` back.
-        piece = pieces > gridDim.x ? gridDim.x + count_round(how->drawn, (unsigned)pieces - 1) : pieces;
-        unit = piece * each;
-    }
+    int sequence = before ? before->at.sequence : 0, tiles, tile, end_tile;
+    int64_t item, item_unit;
     w->rows = 0;
-    if (piece >= pieces) return;
-    int sequence = goes_on  ? before->at.sequence
-                   : packed ? how->first_sequence[piece]
-                            : (int)quotient(unit, of_one);
-    while (unit >= (packed ? how->units_before[sequence + 1] : of_one * (sequence + 1))) sequence++;
-    int64_t within = unit - (packed ? how->units_before[sequence] : of_one * sequence);
-    int tiles = key_tiles(sequence_by_now(a, sequence).seqlen_k);
-    int64_t item = quotient(within, tiles), row_tile = quotient(item, a->kv_heads);
+    do {  // once, or more often if all that a piece still has is the setup of an item whose tiles are in the
+          // next
+        if (!is_new && unit >= min((piece + 1) * each, units)) {
+            // Each block that has had a piece draws until there are no more: the last to do so sets `drawn`
+            // back.
+            piece = pieces > gridDim.x ? gridDim.x + count_round(how->drawn, (unsigned)pieces - 1) : pieces;
+            unit = piece * each;
+            is_new = true;
+        }
+        if (piece >= pieces) return;
+        if (is_new) sequence = packed ? how->first_sequence[piece] : (int)quotient(unit, of_one);
+        is_new = false;
+        while (unit >= (packed ? how->units_before[sequence + 1] : of_one * (sequence + 1))) sequence++;
+        int64_t within = unit - (packed ? how->units_before[sequence] : of_one * sequence);
+        tiles = key_tiles(sequence_by_now(a, sequence).seqlen_k);
+        item = quotient(within, item_units(tiles));
+        item_unit = unit - within + item * item_units(tiles);
+        int64_t end = min(min((piece + 1) * each, units), item_unit + item_units(tiles));
+        tile = (int)max(unit - item_unit - SETUP, (int64_t)0);
+        end_tile = (int)(end - item_unit) - SETUP;
+        unit = end;
+    } while (tile >= end_tile);
+    int64_t row_tile = quotient(item, a->kv_heads), first_tile = item_unit + SETUP;
     struct place at = {sequence, (int)(item - row_tile * a->kv_heads), (int)row_tile};
     set_keys<T, BALANCED, R>(a, how, at, w);
-    w->tile = (int)(within - item * tiles);
-    w->end_tile = (int)min((int64_t)tiles, w->tile + min((piece + 1) * each, units) - unit);
-    int64_t item_unit = unit - w->tile, first_piece = quotient(item_unit, each);
-    w->parts = (int)(quotient(item_unit + tiles - 1, each) - first_piece) + 1;
+    w->tile = tile;
+    w->end_tile = end_tile;
+    int64_t first_piece = quotient(first_tile, each);
+    w->parts = (int)(quotient(first_tile + tiles - 1, each) - first_piece) + 1;
     w->part = (int)(piece - first_piece);
     w->slot = 2 * first_piece;
     w->round = first_piece;
     w->piece = piece;
-    w->unit = unit + w->end_tile - w->tile;
+    w->unit = unit;
 }
 
 // ---- the products and the exponentials, as in lab 05, of one strip ----
@@ -994,7 +1008,7 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
     }
     s.blocks = items * s.splits;
     if (STEP == BALANCED) {
-        int64_t most = min(items * key_tiles(a->seqlen_k), (int64_t)MOST_ROUNDS);
+        int64_t most = min(items * item_units(key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
         s.blocks = min(a->splits > 0 ? items * a->splits : multiprocessors, most);
         // A piece for each block; or an item, of which nobody has to merge parts, if that keeps blocks as
         // busy.
