@@ -66,7 +66,26 @@ static void write_test(FILE *out, const struct test_result *t) {
     free(text);
 }
 
-static const char blocked_text[] = RESULT_NO_GPU;
+// Tests that are blocked for the same reason are named together, where the first of them is.
+static void write_blocked(FILE *out, const struct lab_result *lab, int first) {
+    const struct test_result *of = &lab->tests[first];
+    int count = 0, of_speed = 0;
+    for (int i = 0; i < lab->count; ++i) {
+        const struct test_result *t = &lab->tests[i];
+        if (t->status != STATUS_BLOCKED || strcmp(t->text, of->text) != 0) continue;
+        if (i < first) return;
+        ++count, of_speed += t->kind == KIND_SPEED;
+    }
+    if (count == 1 && !of_speed) return write_test(out, of);
+    fprintf(out, "- Not tried, and not counted: %d test%s%s.", count, count == 1 ? "" : "s",
+            of_speed == count ? " of speed" : "");
+    char *text = report_visible_text(of);
+    if (text && !strchr(text, '\n'))
+        fprintf(out, " %s\n", text);
+    else
+        fputc('\n', out), write_indented(out, text ? text : "");
+    free(text);
+}
 
 static void write_lab(FILE *out, const struct lab_result *lab) {
     struct points p = result_points(lab);
@@ -88,17 +107,13 @@ static void write_lab(FILE *out, const struct lab_result *lab) {
         write_indented(out, first->text);
         return;
     }
-    int blocked = 0;
     for (int i = 0; i < lab->count; ++i) {
         const struct test_result *t = &lab->tests[i];
-        if (t->status == STATUS_BLOCKED && strcmp(t->text, blocked_text) == 0)
-            ++blocked;
+        if (t->status == STATUS_BLOCKED)
+            write_blocked(out, lab, i);
         else if (t->status != STATUS_PASSED || t->kind == KIND_SPEED)
             write_test(out, t);
     }
-    if (blocked)
-        fprintf(out, "- Not tried, and not counted: %d test%s of speed. %s\n", blocked,
-                blocked == 1 ? "" : "s", blocked_text);
 }
 
 void report_write_markdown(FILE *out, const struct grade *grade) {
