@@ -44,15 +44,20 @@ static void write_points(FILE *out, const struct points *p) {
         fprintf(out, " (%.6g more could not be tried on this machine and do not count)", p->blocked);
 }
 
-// A text of several lines below an item of a list. Markdown's own signs stay what they are.
+// A line's own text: Markdown's signs stay what they are.
+static void write_plain(FILE *out, const char *line, size_t length) {
+    for (size_t i = 0; i < length; ++i) {
+        if (strchr("\\`*_<>|#", line[i])) fputc('\\', out);
+        fputc(line[i], out);
+    }
+}
+
+// A text of several lines below an item of a list.
 static void write_indented(FILE *out, const char *text) {
     for (const char *line = text; *line;) {
         size_t length = strcspn(line, "\n");
         fputs("  ", out);
-        for (size_t i = 0; i < length; ++i) {
-            if (strchr("\\`*_<>|#", line[i])) fputc('\\', out);
-            fputc(line[i], out);
-        }
+        write_plain(out, line, length);
         fputs("  \n", out);
         line += length + (line[length] == '\n');
     }
@@ -80,10 +85,14 @@ static void write_blocked(FILE *out, const struct lab_result *lab, int first) {
     fprintf(out, "- Not tried, and not counted: %d test%s%s.", count, count == 1 ? "" : "s",
             of_speed == count ? " of speed" : "");
     char *text = report_visible_text(of);
-    if (text && !strchr(text, '\n'))
-        fprintf(out, " %s\n", text);
-    else
-        fputc('\n', out), write_indented(out, text ? text : "");
+    if (text && !strchr(text, '\n')) {
+        fputc(' ', out);
+        write_plain(out, text, strlen(text));
+        fputc('\n', out);
+    } else {
+        fputc('\n', out);
+        write_indented(out, text ? text : "");
+    }
     free(text);
 }
 
