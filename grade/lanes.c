@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "namespaces.h"
+#include "speed.h"
 
 // The tests of a lab in the order of its report: speed at the end, as it needs the verdicts of the others.
 struct board {
@@ -72,8 +73,9 @@ static int times_out_of_time(const struct board *b, const char *kernel) {
     return times;
 }
 
-static void do_test(const struct grader *g, const struct workshop *w, const char *broken,
-                    const struct board *b, int i) {
+// Returns 1 if it is a test of speed that is still to be run.
+static int do_test(const struct grader *g, const struct workshop *w, const char *broken,
+                   const struct board *b, int i) {
     const struct test *test = b->of[i];
     struct test_result *t = &b->results[i];
     int speed = test->kind == KIND_SPEED;
@@ -93,11 +95,14 @@ static void do_test(const struct grader *g, const struct workshop *w, const char
                           : "Speed counts once all results of this kernel are right.");
     } else if (times_out_of_time(b, test->kernel) >= 2) {
         result_say(t, "It was not run: two other tests of this kernel took too long.");
+    } else if (speed) {
+        return 1;
     } else {
         int place = gate_pass(&g->jobs);
         run_test(g, w, test, t);
         gate_leave(place);
     }
+    return 0;
 }
 
 // ---------------------------------------------------------------- lanes
@@ -108,19 +113,20 @@ static int is_first_of_kernel(const struct board *b, int i) {
     return 1;
 }
 
-// All tests of the kernel that test `first` is of.
+// All tests but those of speed of the kernel that test `first` is of.
 static void do_lane(const struct grader *g, const struct workshop *w, const struct board *b, int first) {
     struct workshop own = *w;
     own.slot = confine_reserve();
     if (own.slot < 0) return;  // and the tests say that the grader failed
     for (int i = first; i < b->count; ++i)
-        if (strcmp(b->of[i]->kernel, b->of[first]->kernel) == 0) do_test(g, &own, NULL, b, i);
+        if (b->of[i]->kind != KIND_SPEED && strcmp(b->of[i]->kernel, b->of[first]->kernel) == 0)
+            do_test(g, &own, NULL, b, i);
 }
 
 static int start_lanes(const struct grader *g, const struct workshop *w, const struct board *b,
                        struct message *why) {
     for (int i = 0; i < b->count; ++i) {
-        if (!is_first_of_kernel(b, i)) continue;
+        if (b->of[i]->kind == KIND_SPEED || !is_first_of_kernel(b, i)) continue;
         fflush(NULL);
         pid_t lane = fork();
         if (lane < 0) return fail(why, "There is no process left: %s.", strerror(errno));
@@ -130,6 +136,25 @@ static int start_lanes(const struct grader *g, const struct workshop *w, const s
         _exit(0);
     }
     return 0;
+}
+
+static void do_speed(const struct grader *g, const struct workshop *w, const struct board *b) {
+    char *waits = calloc((size_t)b->count + 1, 1);
+    for (int i = 0; i < b->count && waits; ++i)
+        waits[i] = (char)(b->of[i]->kind == KIND_SPEED && do_test(g, w, NULL, b, i));
+    for (int i = 0; i < b->count && waits; ++i) {
+        struct speed_group group = {.count = 0};
+        for (int j = i; j < b->count && waits[i] && group.count < SPEED_TESTS; ++j) {
+            if (!waits[j] || strcmp(b->of[j]->options, b->of[i]->options) != 0) continue;
+            group.test[group.count] = b->of[j], group.result[group.count++] = &b->results[j];
+            if (j > i) waits[j] = 0;
+        }
+        if (group.count == 0) continue;
+        int place = gate_pass(&g->jobs);
+        speed_run(g, w, &group);
+        gate_leave(place);
+    }
+    free(waits);
 }
 
 int lanes_run(const struct grader *g, const struct workshop *w, const char *broken, struct lab_result *result,
@@ -142,6 +167,7 @@ int lanes_run(const struct grader *g, const struct workshop *w, const char *brok
     else
         status = start_lanes(g, w, &b, why);
     while (wait(NULL) > 0 || errno == EINTR) continue;
+    if (status == 0 && !broken) do_speed(g, w, &b);
     result->tests = malloc(board_bytes(&b));
     if (result->tests) memcpy(result->tests, b.results, board_bytes(&b));
     result->count = result->tests ? b.count : 0;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "build.h"
-#include "speed.h"
 
 enum { MAX_WORDS = 80, RUNS_MB = 4096, FILES_MB = 64, CHECK_WALL = 300 };
 
@@ -97,11 +96,11 @@ static int make_inputs(const struct grader *g, const struct test *test, const ch
     return -1;
 }
 
-int run_judge(const struct grader *g, const struct test *test, const char *folder,
+int run_judge(const struct grader *g, const struct test *test, const char *folder, const char *results,
               struct test_result *result) {
     struct words w = {.count = 0};
     static struct outcome o;
-    add(&w, ""), add(&w, test->judged), add(&w, test->kernel), add(&w, "out");
+    add(&w, ""), add(&w, test->judged), add(&w, test->kernel), add(&w, results);
     add_options(&w, test->options, 1);
     if (run_tool(g, &w, folder, &o, result) != 0) return 0;
     if (o.exit_code == 0 && said(o.output, "verdict")) return 1;
@@ -156,7 +155,7 @@ static void say_no_gpu(const struct grader *g, const struct workshop *w, const s
     struct message why = {""};
     if (build_reference_path(g, test->lab, reference, &why) != 0) return grader_failed(result, why.text);
     memset(&of_reference, 0, sizeof of_reference);
-    if (strcmp(program, reference) != 0) run_program(g, w, test, reference, folder, &of_reference);
+    if (strcmp(program, reference) != 0) run_program(g, w, &test, 1, reference, folder, &of_reference);
     if (strcmp(program, reference) == 0 || of_reference.status == STATUS_BLOCKED) {
         result->status = STATUS_BLOCKED;
         result_say(result, "%s", said);
@@ -168,10 +167,11 @@ static void say_no_gpu(const struct grader *g, const struct workshop *w, const s
     }
 }
 
-static void prepare_words(struct words *w, const char *program, const struct test *test) {
+static void prepare_words(struct words *w, const char *program, const struct test *const *tests, int count) {
+    const struct test *test = tests[0];
     memset(w, 0, sizeof *w);
     add(w, program), add(w, "--load"), add(w, "in"), add(w, "--outputs"), add(w, "out");
-    add(w, "--kernel"), add(w, test->kernel);
+    for (int i = 0; i < count; ++i) add(w, "--kernel"), add(w, tests[i]->kernel);
     if (test->kind == KIND_SANITIZE) add(w, "--sanitize");
     if (test->kind == KIND_IO) add(w, "--profile");
     if (test->kind == KIND_SPEED) add(w, "--bench");
@@ -204,8 +204,9 @@ static int look_at_results(const struct test *test, const char *folder, struct t
     return 0;
 }
 
-int run_program(const struct grader *g, const struct workshop *w, const struct test *test,
+int run_program(const struct grader *g, const struct workshop *w, const struct test *const *tests, int count,
                 const char *program, const char *folder, struct test_result *result) {
+    const struct test *test = tests[0];
     struct words words;
     static struct outcome o;
     struct message why = {""};
@@ -221,7 +222,7 @@ int run_program(const struct grader *g, const struct workshop *w, const struct t
                             .writable = folder};
     char ended[200];
     run_hide(g, &limits);
-    prepare_words(&words, program, test);
+    prepare_words(&words, program, tests, count);
     if (remove_results(folder) != 0) return 0;
     int place = on_gpu && test->kind != KIND_SPEED ? gate_pass(&g->gpu_runs) : -1;
     int status = confine_run(words.word, folder, &limits, &o, &why);
@@ -242,7 +243,9 @@ int run_program(const struct grader *g, const struct workshop *w, const struct t
                                             : "The program says that it is wrong.");
         last_lines(result, o.output);
     } else {
-        return look_at_results(test, folder, result);
+        int there = 1;
+        for (int i = 0; i < count && there; ++i) there = look_at_results(tests[i], folder, result);
+        return there;
     }
     return 0;
 }
@@ -304,24 +307,29 @@ static int hand_over(const struct workshop *w, const char *folder, struct test_r
     return 0;
 }
 
+int run_begin(const struct grader *g, const struct workshop *w, const struct test *test,
+              char folder[MAX_PATH], struct test_result *result) {
+    if (make_folder(w, folder, result) != 0) return -1;
+    if (make_inputs(g, test, folder, result) == 0 && hand_over(w, folder, result) == 0) return 0;
+    text_remove_folder(folder);
+    return -1;
+}
+
+void run_end(const char *folder, const struct test *test, double share, struct test_result *result) {
+    if (folder) text_remove_folder(folder);
+    if (result->status == STATUS_FAILED && share > 0)
+        result->status = share < 1 ? STATUS_PARTLY : STATUS_PASSED;
+    if (result->status == STATUS_PASSED || result->status == STATUS_PARTLY)
+        result->earned = share * test->points;
+}
+
 void run_test(const struct grader *g, const struct workshop *w, const struct test *test,
               struct test_result *result) {
     char folder[MAX_PATH];
-    double share = 0;
-    result->status = STATUS_FAILED;
-    if (make_folder(w, folder, result) != 0) return;
-    if (make_inputs(g, test, folder, result) == 0 && hand_over(w, folder, result) == 0) {
-        if (test->kind == KIND_SPEED)
-            share = speed_share(g, w, test, folder, result);
-        else
-            share =
-                run_program(g, w, test, run_on_gpu(g, test) ? w->gpu_program : w->program, folder, result) &&
-                run_judge(g, test, folder, result);
-        if (share > 0 && test->kind == KIND_IO) share = within_budget(g, test, folder, result);
-    }
-    if (result->status == STATUS_FAILED && share > 0)
-        result->status = share < 1 ? STATUS_PARTLY : STATUS_PASSED;
-    if (result->status != STATUS_BLOCKED && result->status != STATUS_ERROR)
-        result->earned = share * test->points;
-    text_remove_folder(folder);
+    const char *program = run_on_gpu(g, test) ? w->gpu_program : w->program;
+    if (run_begin(g, w, test, folder, result) != 0) return;
+    int good =
+        run_program(g, w, &test, 1, program, folder, result) && run_judge(g, test, folder, "out", result);
+    if (good && test->kind == KIND_IO) good = within_budget(g, test, folder, result);
+    run_end(folder, test, good, result);
 }

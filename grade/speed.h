@@ -4,12 +4,17 @@
 
 #include "run.h"
 
-// The share of the points for a speed of `ratio` times the reference's: 1 from 0.9 on, 0 up to 0.45.
-double speed_share_of(double ratio);
+enum { SPEED_TESTS = 16 };  // at most in a group
 
-// Times both in turns, alone on the GPU, on the inputs in folder/in, and has all results of the submission
-// judged. Returns the share of the points; 0 with what was wrong in `result`.
-double speed_share(const struct grader *g, const struct workshop *w, const struct test *test,
-                   const char *folder, struct test_result *result);
+// Tests of speed of one lab and one case, which a run of the program takes together.
+struct speed_group {
+    const struct test *test[SPEED_TESTS];
+    struct test_result *result[SPEED_TESTS];  // in memory that processes share
+    int count;
+};
+
+// Times both in turns, alone on the GPU, has all results of the submission judged, and puts what came of it
+// into the results.
+void speed_run(const struct grader *g, const struct workshop *w, const struct speed_group *group);
 
 #endif
