@@ -32,6 +32,18 @@ static int try_run(const struct grader *g, const char *const *argv, int confined
     return status;
 }
 
+// A toolkit in somebody's own folder is one that other users cannot run.
+static int try_compiler(const struct grader *g, const char *tools, struct message *why) {
+    static struct outcome o;
+    char script[MAX_PATH];
+    const char *const argv[] = {"/bin/sh", script, "--version", NULL};
+    if (text_path(script, why, "%s/grade/compile.sh", tools) != 0 || try_run(g, argv, 1, 0, &o, why) != 0)
+        return -1;
+    if (o.exit_code == 0) return 0;
+    return fail(why, "The compiler cannot be run as submissions are compiled, by a user of their own: %.600s",
+                o.output);
+}
+
 int probe_runs(const struct grader *g, struct message *why) {
     static struct outcome o;
     char header[MAX_PATH];
@@ -48,7 +60,7 @@ int probe_runs(const struct grader *g, struct message *why) {
         if (!(o.apart >> i & 1) && (i < 3 || geteuid() == 0))
             fprintf(stderr, "Note: here, submissions cannot be kept apart by %s; see grade/README.md.\n",
                     names[i]);
-    return 0;
+    return try_compiler(g, g->tools, why);
 }
 
 // ---------------------------------------------------------------- the GPU
@@ -92,5 +104,5 @@ int probe_gpu(struct grader *g, struct message *why) {
                     "Note: here, the GPU works only in runs that are not kept apart by %s; see "
                     "grade/README.md.\n",
                     names[i]);
-    return 0;
+    return try_compiler(g, g->gpu, why);
 }
