@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "confine.h"
+#include "run.h"
 
 enum { PROBE_WALL = 60 };
 
@@ -19,6 +19,7 @@ static int try_run(const struct grader *g, const char *const *argv, int confined
     char folder[MAX_PATH];
     if (temporary_folder(folder, why) != 0) return -1;
     struct limits limits = {.wall_seconds = PROBE_WALL,
+                            .file_mb = RUN_GPU_FILES_MB,
                             .processes = 64,
                             .confined = confined,
                             .shared = shared,

@@ -10,7 +10,7 @@
 
 #include "build.h"
 
-enum { MAX_WORDS = 80, RUNS_MB = 4096, FILES_MB = 64, CHECK_WALL = 300 };
+enum { MAX_WORDS = 80, RUNS_MB = 4096, CHECK_WALL = 300 };
 
 struct words {
     const char *word[MAX_WORDS + 1];
@@ -214,7 +214,7 @@ int run_program(const struct grader *g, const struct workshop *w, const struct t
     struct limits limits = {.cpu_seconds = g->seconds,
                             .wall_seconds = 4 * g->seconds + 20,  // others may use the processors, too
                             .memory_mb = on_gpu ? 0 : RUNS_MB,    // a driver reserves any number of addresses
-                            .file_mb = FILES_MB,
+                            .file_mb = on_gpu ? RUN_GPU_FILES_MB : RUN_FILES_MB,
                             .processes = 64,
                             .confined = 1,
                             .shared = on_gpu ? g->gpu_shared : 0,

@@ -4,6 +4,9 @@
 
 #include "grader.h"
 
+// Of each file that a run writes. What is timed on a GPU has results of 67 MB.
+enum { RUN_FILES_MB = 64, RUN_GPU_FILES_MB = 512 };
+
 // Where one submission's lab is graded: a temporary folder, and what was built in it.
 struct workshop {
     char folder[MAX_PATH];
