@@ -33,7 +33,10 @@ static void begin_test(struct test_result *t, const struct test *test) {
 static int make_board(const struct grader *g, const char *lab, struct board *b, struct message *why) {
     memset(b, 0, sizeof *b);
     b->of = malloc((size_t)g->plan.count * sizeof *b->of + 1);
-    if (!b->of) return fail(why, "There is no memory left.");
+    if (!b->of) {
+        fail(why, "There is no memory left.");
+        return -1;
+    }
     for (int speed = 0; speed < 2; ++speed)
         for (int i = 0; i < g->plan.count; ++i) {
             const struct test *test = &g->plan.tests[i];
@@ -42,7 +45,8 @@ static int make_board(const struct grader *g, const char *lab, struct board *b, 
     b->results = mmap(NULL, board_bytes(b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b->results == MAP_FAILED) {
         free(b->of);
-        return fail(why, "There is no memory left.");
+        fail(why, "There is no memory left.");
+        return -1;
     }
     for (int i = 0; i < b->count; ++i) begin_test(&b->results[i], b->of[i]);
     return 0;

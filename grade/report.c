@@ -21,7 +21,7 @@ static int is_telling(const char *line) {
 }
 
 char *report_visible_text(const struct test_result *test) {
-    char *text = malloc(sizeof test->text + 1), *to = text;
+    char *text = calloc(1, sizeof test->text + 1), *to = text;
     if (!text) return NULL;
     for (const char *line = test->text; *line;) {
         size_t length = strcspn(line, "\n");

@@ -136,10 +136,8 @@ void speed_run(const struct grader *g, const struct workshop *w, const struct sp
     said.status = STATUS_FAILED;
     int good = run_begin(g, w, group->test[0], folder, &said) == 0;
     const int begun = good;
-    for (int i = 0; i < group->count; ++i) {
-        times.best[i] = times.best_of_reference[i] = INFINITY;
-        group->result[i]->status = STATUS_PARTLY;
-    }
+    for (int i = 0; i < SPEED_TESTS; ++i) times.best[i] = times.best_of_reference[i] = INFINITY;
+    for (int i = 0; i < group->count; ++i) group->result[i]->status = STATUS_PARTLY;
     for (int turn = 0; turn < TURNS && good; ++turn) {
         good = take_turn(g, w, group, folder, &times, &said);
         if (good) judge_all(g, group, folder);
