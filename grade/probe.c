@@ -80,8 +80,9 @@ static void no_gpu(struct grader *g, const struct outcome *o, int others_only) {
 }
 
 int probe_gpu(struct grader *g, struct message *why) {
-    // A driver may want files of /proc or elsewhere that a space of one's own does not have.
-    static const unsigned shared[] = {APART_PROCESSES, APART_FILES, APART_PROCESSES | APART_FILES,
+    // A driver may want files of /proc or elsewhere that a space of one's own does not have. (The first try
+    // of all may only have shown that nobody had woken the driver yet, which takes root.)
+    static const unsigned shared[] = {0, APART_PROCESSES, APART_FILES, APART_PROCESSES | APART_FILES,
                                       APART_PROCESSES | APART_FILES | APART_NETWORK};
     static struct outcome o, alone;
     char program[MAX_PATH];
