@@ -16,7 +16,7 @@
 #include "probe.h"
 #include "settings.h"
 
-enum { GPU_RUNS = 8 };  // at the same time: each takes some of the GPU's memory to begin with
+enum { GPU_RUNS = 12 };  // at the same time: each takes some of the GPU's memory to begin with
 
 static int refuse(const struct message *why) {
     fflush(stdout);
