@@ -11,7 +11,7 @@
 
 #include "namespaces.h"
 
-enum { MOST_JOBS = 500 };
+enum { MOST_JOBS = 128 };  // each has a process for every kernel of its lab, which takes a slot
 
 // A lab of a submission.
 struct unit {

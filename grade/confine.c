@@ -74,12 +74,13 @@ static int become(const struct limits *l) {
 __attribute__((noreturn)) static void start(const char *const *argv, const char *folder,
                                             const struct limits *l, unsigned apart) {
     static const char *const kept[] = {"PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME"};
-    char values[7][1024];
+    char values[7][4096];
     char *environment[8] = {values[0]};
     int count = 0;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i) {
         const char *value = getenv(kept[i]);
-        if (!value || snprintf(values[count], sizeof *values, "%s=%s", kept[i], value) >= 1024) continue;
+        if (!value || snprintf(values[count], sizeof *values, "%s=%s", kept[i], value) >= (int)sizeof *values)
+            continue;
         environment[count] = values[count], ++count;
     }
     snprintf(values[count], sizeof *values, "HOME=%.1000s", folder);
@@ -241,6 +242,8 @@ void confine_describe(const struct outcome *o, const struct limits *l, char *tex
     else if (o->signal == SIGSEGV || o->signal == SIGBUS)
         snprintf(text, bytes, "it crashed (%s: it used an address that is not its own)",
                  o->signal == SIGBUS ? "bus error" : "segmentation fault");
+    else if (o->signal == SIGABRT && l->memory_mb == 0)
+        snprintf(text, bytes, "it ended itself (abort)");
     else if (o->signal == SIGABRT)
         snprintf(text, bytes, "it ended itself (abort; perhaps there was no memory left within %d MB)",
                  l->memory_mb);

@@ -22,6 +22,7 @@ struct limits {
     int file_mb;           // of each file
     int processes;         // only where the run is apart from other processes of the same user
     int confined;          // 1: kept apart; 0: a program of ours, of which the limits alone are wanted
+    unsigned shared;       // bits of enum apart, not APART_USER: what it is not kept apart by all the same
     int slot;              // of confine_reserve
     const char *hide[4];   // folders that are empty to it; null: no more
     const char *writable;  // the one folder that it can write to

@@ -13,7 +13,10 @@
 #include <unistd.h>
 
 #include "class.h"
+#include "probe.h"
 #include "settings.h"
+
+enum { GPU_RUNS = 12 };  // at the same time: each takes some of the GPU's memory to begin with
 
 static int refuse(const struct message *why) {
     fflush(stdout);
@@ -94,66 +97,45 @@ static int choose_labs(struct class *c, struct plan *plan, const struct settings
 
 // ---------------------------------------------------------------- the tools
 
+// Names come in any order, and so sums are taken.
+static uint64_t checksum_folder(const char *path) {
+    uint64_t sum = 0;
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+        char file[MAX_PATH];
+        struct message why = {""};
+        if (entry->d_name[0] == '.' || text_path(file, &why, "%s/%s", path, entry->d_name) != 0) continue;
+        sum += text_checksum_file(text_checksum(TEXT_CHECKSUM, entry->d_name, strlen(entry->d_name)), file);
+    }
+    if (folder) closedir(folder);
+    return sum;
+}
+
 static int checksum_tools(struct grader *g, struct message *why) {
-    static const char *const of_tools[] = {"grade/runtime.o", "grade/compile.sh", "grade/grade_check"};
+    static const char *const of_tools[] = {"grade/runtime.o", "grade/compile.sh", "grade/grade_check",
+                                           "grade/grade_device"};
+    static const char *const headers[] = {"common", "common/ptx", "common/simt/include"};
+    enum { TOOLS = sizeof of_tools / sizeof *of_tools, HEADERS = sizeof headers / sizeof *headers };
     char path[MAX_PATH];
     g->tools_checksum = TEXT_CHECKSUM;
-    for (int i = 0; i < 6; ++i) {
-        const char *tools = i < 3 ? g->tools : g->gpu;
+    for (int i = 0; i < 2 * TOOLS; ++i) {
+        const char *tools = i < TOOLS ? g->tools : g->gpu;
         if (!tools) break;
-        if (text_path(path, why, "%s/%s", tools, of_tools[i % 3]) != 0) return -1;
+        if (text_path(path, why, "%s/%s", tools, of_tools[i % TOOLS]) != 0) return -1;
         if (access(path, R_OK) != 0)
             return fail(why, "%s is not there: start the grader as ./lab grade, which builds it.", path);
         g->tools_checksum = text_checksum_file(g->tools_checksum, path);
+    }
+    for (int i = 0; i < HEADERS; ++i) {
+        if (text_path(path, why, "%s/%s", g->root, headers[i]) != 0) return -1;
+        uint64_t sum = checksum_folder(path);
+        g->tools_checksum = text_checksum(g->tools_checksum, &sum, sizeof sum);
     }
     for (int i = 0; i < g->plan.count; ++i) {
         if (g->plan.tests[i].kind != KIND_IO) continue;
         if (text_path(path, why, "%s/grade/io/%s.io", g->root, g->plan.tests[i].lab) != 0) return -1;
         g->tools_checksum = text_checksum_file(g->tools_checksum, path);
     }
-    return 0;
-}
-
-// What a run is kept from here, and whether the tree can be read by the user that it then has.
-static int probe(const struct grader *g, struct message *why) {
-    static const char *const names[] = {"network", "other processes", "files outside its folder",
-                                        "a user of its own"};
-    static struct outcome o;
-    char folder[MAX_PATH], header[MAX_PATH];
-    if (temporary_folder(folder, why) != 0) return -1;
-    struct limits limits = {.wall_seconds = 20, .confined = 1, .writable = folder, .slot = g->slot};
-    int status = text_path(header, why, "%s/common/lab.h", g->root);
-    const char *const argv[] = {"/bin/sh", "-c", "test -r \"$0\"", header, NULL};
-    if (status == 0 && geteuid() == 0 && chown(folder, confine_user(g->slot), confine_user(g->slot)) != 0)
-        status = fail(why, "%s cannot be given to another user: %s.", folder, strerror(errno));
-    if (status == 0) status = confine_run(argv, folder, &limits, &o, why);
-    text_remove_folder(folder);
-    if (status != 0) return -1;
-    if (o.exit_code != 0)
-        return fail(
-            why,
-            "Submissions are run by a user of their own, who cannot read %.500s: move the tree to where "
-            "all users can read it.",
-            g->root);
-    for (int i = 0; i < 4; ++i)
-        if (!(o.apart >> i & 1) && (i < 3 || geteuid() == 0))
-            fprintf(stderr, "Note: here, submissions cannot be kept apart by %s; see grade/README.md.\n",
-                    names[i]);
-    return 0;
-}
-
-static int build_references(struct grader *g, const struct class *c, char folder[MAX_PATH],
-                            struct message *why) {
-    if (!g->gpu) return 0;
-    if (temporary_folder(folder, why) != 0) return -1;
-    g->references = folder;
-    for (int l = 0; l < c->lab_count; ++l)
-        for (int i = 0; i < g->plan.count; ++i) {
-            if (g->plan.tests[i].kind != KIND_SPEED || strcmp(g->plan.tests[i].lab, c->labs[l]) != 0)
-                continue;
-            if (grader_build_reference(g, c->labs[l], why) != 0) return -1;
-            break;
-        }
     return 0;
 }
 
@@ -266,22 +248,30 @@ static int prepare(struct grader *g, struct class *c, const struct settings *s, 
     return checksum_tools(g, why);
 }
 
+static int make_gates(struct grader *g, int jobs, char folder[MAX_PATH], struct message *why) {
+    if (temporary_folder(folder, why) != 0) return -1;
+    g->jobs = (struct gate){folder, "jobs", jobs};
+    g->gpu_runs = (struct gate){folder, "gpu", GPU_RUNS};
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static struct settings settings;
     static struct grader grader;
     static struct class class;
-    static char references[MAX_PATH];
+    static char gates[MAX_PATH];
     struct message why = {""};
     if (settings_read(argc, argv, &settings, &why) != 0) return refuse(&why);
     class.grader = &grader, class.jobs = settings.jobs;
     if (prepare(&grader, &class, &settings, &why) != 0) return refuse(&why);
     grader.slot = confine_reserve();
     int status = grader.slot < 0 ? fail(&why, "/tmp cannot be written, or too many graders run.")
-                                 : probe(&grader, &why);
-    if (status == 0) status = build_references(&grader, &class, references, &why);
+                                 : make_gates(&grader, settings.jobs, gates, &why);
+    if (status == 0) status = probe_runs(&grader, &why);
+    if (status == 0) status = probe_gpu(&grader, &why);
     if (status == 0) status = class_run(&class, &why);
     if (status == 0) status = write_all(&class, &settings, &why);
-    if (grader.references) text_remove_folder(references);
+    if (gates[0]) text_remove_folder(gates);
     if (status < 0) fprintf(stderr, "lab grade: %s\n", why.text);
     return status != 0 || class.failures > 0;
 }

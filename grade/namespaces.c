@@ -52,9 +52,10 @@ unsigned namespaces_enter(const struct limits *l) {
         if (unshare(CLONE_NEWUSER) != 0) return 0;
         of_user = 1;
     }
-    if (unshare(CLONE_NEWNET) == 0) apart |= APART_NETWORK;
-    if (unshare(CLONE_NEWNS) == 0 && own_files(l)) apart |= APART_FILES;
-    if (unshare(CLONE_NEWIPC) == 0 && unshare(CLONE_NEWPID) == 0) apart |= APART_PROCESSES;
+    if (!(l->shared & APART_NETWORK) && unshare(CLONE_NEWNET) == 0) apart |= APART_NETWORK;
+    if (!(l->shared & APART_FILES) && unshare(CLONE_NEWNS) == 0 && own_files(l)) apart |= APART_FILES;
+    if (!(l->shared & APART_PROCESSES) && unshare(CLONE_NEWIPC) == 0 && unshare(CLONE_NEWPID) == 0)
+        apart |= APART_PROCESSES;
     return apart;
 }
 

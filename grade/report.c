@@ -21,7 +21,7 @@ static int is_telling(const char *line) {
 }
 
 char *report_visible_text(const struct test_result *test) {
-    char *text = malloc(sizeof test->text + 1), *to = text;
+    char *text = calloc(1, sizeof test->text + 1), *to = text;
     if (!text) return NULL;
     for (const char *line = test->text; *line;) {
         size_t length = strcspn(line, "\n");
@@ -44,15 +44,20 @@ static void write_points(FILE *out, const struct points *p) {
         fprintf(out, " (%.6g more could not be tried on this machine and do not count)", p->blocked);
 }
 
-// A text of several lines below an item of a list. Markdown's own signs stay what they are.
+// A line's own text: Markdown's signs stay what they are.
+static void write_plain(FILE *out, const char *line, size_t length) {
+    for (size_t i = 0; i < length; ++i) {
+        if (strchr("\\`*_<>|#", line[i])) fputc('\\', out);
+        fputc(line[i], out);
+    }
+}
+
+// A text of several lines below an item of a list.
 static void write_indented(FILE *out, const char *text) {
     for (const char *line = text; *line;) {
         size_t length = strcspn(line, "\n");
         fputs("  ", out);
-        for (size_t i = 0; i < length; ++i) {
-            if (strchr("\\`*_<>|#", line[i])) fputc('\\', out);
-            fputc(line[i], out);
-        }
+        write_plain(out, line, length);
         fputs("  \n", out);
         line += length + (line[length] == '\n');
     }
@@ -66,7 +71,30 @@ static void write_test(FILE *out, const struct test_result *t) {
     free(text);
 }
 
-static const char blocked_text[] = RESULT_NO_GPU;
+// Tests that are blocked for the same reason are named together, where the first of them is.
+static void write_blocked(FILE *out, const struct lab_result *lab, int first) {
+    const struct test_result *of = &lab->tests[first];
+    int count = 0, of_speed = 0;
+    for (int i = 0; i < lab->count; ++i) {
+        const struct test_result *t = &lab->tests[i];
+        if (t->status != STATUS_BLOCKED || strcmp(t->text, of->text) != 0) continue;
+        if (i < first) return;
+        ++count, of_speed += t->kind == KIND_SPEED;
+    }
+    if (count == 1 && !of_speed) return write_test(out, of);
+    fprintf(out, "- Not tried, and not counted: %d test%s%s.", count, count == 1 ? "" : "s",
+            of_speed == count ? " of speed" : "");
+    char *text = report_visible_text(of);
+    if (text && !strchr(text, '\n')) {
+        fputc(' ', out);
+        write_plain(out, text, strlen(text));
+        fputc('\n', out);
+    } else {
+        fputc('\n', out);
+        write_indented(out, text ? text : "");
+    }
+    free(text);
+}
 
 static void write_lab(FILE *out, const struct lab_result *lab) {
     struct points p = result_points(lab);
@@ -88,17 +116,13 @@ static void write_lab(FILE *out, const struct lab_result *lab) {
         write_indented(out, first->text);
         return;
     }
-    int blocked = 0;
     for (int i = 0; i < lab->count; ++i) {
         const struct test_result *t = &lab->tests[i];
-        if (t->status == STATUS_BLOCKED && strcmp(t->text, blocked_text) == 0)
-            ++blocked;
+        if (t->status == STATUS_BLOCKED)
+            write_blocked(out, lab, i);
         else if (t->status != STATUS_PASSED || t->kind == KIND_SPEED)
             write_test(out, t);
     }
-    if (blocked)
-        fprintf(out, "- Not tried, and not counted: %d test%s of speed. %s\n", blocked,
-                blocked == 1 ? "" : "s", blocked_text);
 }
 
 void report_write_markdown(FILE *out, const struct grade *grade) {

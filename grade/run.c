@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "speed.h"
+#include "build.h"
 
-enum { MAX_WORDS = 80, RUNS_MB = 4096, FILES_MB = 64, CHECK_WALL = 300 };
+enum { MAX_WORDS = 80, RUNS_MB = 4096, CHECK_WALL = 300 };
 
 struct words {
     const char *word[MAX_WORDS + 1];
@@ -96,12 +96,11 @@ static int make_inputs(const struct grader *g, const struct test *test, const ch
     return -1;
 }
 
-// Returns 1 if all results are right.
-static int judge(const struct grader *g, const struct test *test, const char *folder,
-                 struct test_result *result) {
+int run_judge(const struct grader *g, const struct test *test, const char *folder, const char *results,
+              struct test_result *result) {
     struct words w = {.count = 0};
     static struct outcome o;
-    add(&w, ""), add(&w, test->judged), add(&w, test->kernel), add(&w, "out");
+    add(&w, ""), add(&w, test->judged), add(&w, test->kernel), add(&w, results);
     add_options(&w, test->options, 1);
     if (run_tool(g, &w, folder, &o, result) != 0) return 0;
     if (o.exit_code == 0 && said(o.output, "verdict")) return 1;
@@ -142,54 +141,111 @@ static int only_files(const struct test *test, const char *folder, struct test_r
     return plain;
 }
 
-// Runs the program on the inputs in folder/in. Returns 1 if its results are there to be judged.
-static int run_program(const struct grader *g, const struct workshop *w, const struct test *test,
-                       const char *folder, int on_gpu, const char *program, struct test_result *result) {
-    struct words words = {.count = 0};
+int run_on_gpu(const struct grader *g, const struct test *test) {
+    return g->gpu && (test->kind == KIND_CORRECT || test->kind == KIND_SPEED);
+}
+
+// The program says that it can use no GPU. The reference solution knows whether that is so: else a submission
+// could have points left out that it cannot get.
+static void say_no_gpu(const struct grader *g, const struct workshop *w, const struct test *test,
+                       const char *program, const char *folder, const char *said,
+                       struct test_result *result) {
+    static struct test_result of_reference;
+    char reference[MAX_PATH];
+    struct message why = {""};
+    if (build_reference_path(g, test->lab, reference, &why) != 0) return grader_failed(result, why.text);
+    memset(&of_reference, 0, sizeof of_reference);
+    if (strcmp(program, reference) != 0) run_program(g, w, &test, 1, reference, folder, &of_reference);
+    if (strcmp(program, reference) == 0 || of_reference.status == STATUS_BLOCKED) {
+        result->status = STATUS_BLOCKED;
+        result_say(result, "%s", said);
+    } else {
+        result_say(
+            result,
+            "The program says that it can use no GPU here (exit code 77), where the reference solution "
+            "can.");
+    }
+}
+
+static void prepare_words(struct words *w, const char *program, const struct test *const *tests, int count) {
+    const struct test *test = tests[0];
+    memset(w, 0, sizeof *w);
+    add(w, program), add(w, "--load"), add(w, "in"), add(w, "--outputs"), add(w, "out");
+    for (int i = 0; i < count; ++i) add(w, "--kernel"), add(w, tests[i]->kernel);
+    if (test->kind == KIND_SANITIZE) add(w, "--sanitize");
+    if (test->kind == KIND_IO) add(w, "--profile");
+    if (test->kind == KIND_SPEED) add(w, "--bench");
+    if (test->kind == KIND_IO || test->kind == KIND_SPEED) add(w, "--json"), add(w, "out.json");
+    add_options(w, test->options, 0);
+    w->word[w->count] = NULL;
+}
+
+// What an earlier run left.
+static int remove_results(const char *folder) {
+    char path[MAX_PATH];
+    struct message why = {""};
+    if (text_path(path, &why, "%s/out", folder) != 0) return -1;
+    text_remove_folder(path);
+    if (text_path(path, &why, "%s/out.json", folder) != 0) return -1;
+    unlink(path);
+    return 0;
+}
+
+// Of a run that has ended by itself. Returns 1 if there are results.
+static int look_at_results(const struct test *test, const char *folder, struct test_result *result) {
+    char path[MAX_PATH];
+    struct message why = {""};
+    if (text_path(path, &why, "%s/out/o_%s.npy", folder, test->kernel) == 0 && access(path, F_OK) == 0)
+        return only_files(test, folder, result);
+    result_say(
+        result,
+        "The program ended with exit code 0, but wrote no results: something in it ended it before the "
+        "kernel's results were written. What it prints about itself does not count.");
+    return 0;
+}
+
+int run_program(const struct grader *g, const struct workshop *w, const struct test *const *tests, int count,
+                const char *program, const char *folder, struct test_result *result) {
+    const struct test *test = tests[0];
+    struct words words;
     static struct outcome o;
     struct message why = {""};
+    int on_gpu = run_on_gpu(g, test);
     struct limits limits = {.cpu_seconds = g->seconds,
                             .wall_seconds = 4 * g->seconds + 20,  // others may use the processors, too
                             .memory_mb = on_gpu ? 0 : RUNS_MB,    // a driver reserves any number of addresses
-                            .file_mb = FILES_MB,
+                            .file_mb = on_gpu ? RUN_GPU_FILES_MB : RUN_FILES_MB,
                             .processes = 64,
                             .confined = 1,
+                            .shared = on_gpu ? g->gpu_shared : 0,
                             .slot = w->slot,
                             .writable = folder};
     char ended[200];
     run_hide(g, &limits);
-    add(&words, program), add(&words, "--load"), add(&words, "in"), add(&words, "--outputs");
-    add(&words, "out"), add(&words, "--kernel"), add(&words, test->kernel);
-    if (test->kind == KIND_SANITIZE) add(&words, "--sanitize");
-    if (test->kind == KIND_IO) add(&words, "--profile");
-    if (test->kind == KIND_SPEED) add(&words, "--bench");
-    if (test->kind == KIND_IO || test->kind == KIND_SPEED) add(&words, "--json"), add(&words, "out.json");
-    add_options(&words, test->options, 0);
-    words.word[words.count] = NULL;
-    if (confine_run(words.word, folder, &limits, &o, &why) != 0) {
+    prepare_words(&words, program, tests, count);
+    if (remove_results(folder) != 0) return 0;
+    int place = on_gpu && test->kind != KIND_SPEED ? gate_pass(&g->gpu_runs) : -1;
+    int status = confine_run(words.word, folder, &limits, &o, &why);
+    gate_leave(place);
+    if (status != 0) {
         grader_failed(result, why.text);
         return 0;
     }
     confine_describe(&o, &limits, ended, sizeof ended);
-    if (on_gpu && o.exit_code == 77) {
-        result->status = STATUS_BLOCKED;
-        result_say(result, "%s", o.output);
-    } else if (ended[0]) {
+    if (ended[0]) {
         result->out_of_time = confine_out_of_time(&o, &limits);
         result_say(result, "The program did not come to its end: %s.", ended);
         last_lines(result, o.output);
+    } else if (on_gpu && o.exit_code == 77) {
+        say_no_gpu(g, w, test, program, folder, o.output, result);
     } else if (o.exit_code != 0) {
         result_say(result, o.exit_code == 2 ? "The program refuses this case."
                                             : "The program says that it is wrong.");
         last_lines(result, o.output);
     } else {
-        char path[MAX_PATH];
-        if (text_path(path, &why, "%s/out/o_%s.npy", folder, test->kernel) == 0 && access(path, F_OK) == 0)
-            return only_files(test, folder, result);
-        result_say(
-            result,
-            "The program ended with exit code 0, but wrote no results: something in it ended it before the "
-            "kernel's results were written. What it prints about itself does not count.");
+        int there = 1;
+        for (int i = 0; i < count && there; ++i) there = look_at_results(tests[i], folder, result);
+        return there;
     }
     return 0;
 }
@@ -227,7 +283,8 @@ static int within_budget(const struct grader *g, const struct test *test, const 
 
 static int make_folder(const struct workshop *w, char folder[MAX_PATH], struct test_result *result) {
     struct message why = {""};
-    if (text_path(folder, &why, "%s/run", w->folder) != 0 || text_make_folder(folder, 0700, &why) != 0) {
+    if (text_path(folder, &why, "%s/run%d", w->folder, w->slot) != 0 ||
+        text_make_folder(folder, 0700, &why) != 0) {
         grader_failed(result, why.text);
         return -1;
     }
@@ -250,33 +307,29 @@ static int hand_over(const struct workshop *w, const char *folder, struct test_r
     return 0;
 }
 
-static int try_once(const struct grader *g, const struct workshop *w, const struct test *test,
-                    const char *program, int on_gpu, const char *folder, struct test_result *result) {
-    char path[MAX_PATH];
-    struct message why = {""};
-    if (text_path(path, &why, "%s/out", folder) != 0) return 0;
-    text_remove_folder(path);  // what a run before this one left
-    if (text_path(path, &why, "%s/out.json", folder) != 0) return 0;
-    unlink(path);
-    return run_program(g, w, test, folder, on_gpu, program, result) && judge(g, test, folder, result);
+int run_begin(const struct grader *g, const struct workshop *w, const struct test *test,
+              char folder[MAX_PATH], struct test_result *result) {
+    if (make_folder(w, folder, result) != 0) return -1;
+    if (make_inputs(g, test, folder, result) == 0 && hand_over(w, folder, result) == 0) return 0;
+    text_remove_folder(folder);
+    return -1;
+}
+
+void run_end(const char *folder, const struct test *test, double share, struct test_result *result) {
+    if (folder) text_remove_folder(folder);
+    if (result->status == STATUS_FAILED && share > 0)
+        result->status = share < 1 ? STATUS_PARTLY : STATUS_PASSED;
+    if (result->status == STATUS_PASSED || result->status == STATUS_PARTLY)
+        result->earned = share * test->points;
 }
 
 void run_test(const struct grader *g, const struct workshop *w, const struct test *test,
               struct test_result *result) {
     char folder[MAX_PATH];
-    int on_gpu = g->gpu && (test->kind == KIND_CORRECT || test->kind == KIND_SPEED);
-    const char *program = on_gpu ? w->gpu_program : w->program;
-    result->status = STATUS_FAILED;
-    if (make_folder(w, folder, result) != 0) return;
-    if (make_inputs(g, test, folder, result) == 0 && hand_over(w, folder, result) == 0 &&
-        try_once(g, w, test, program, on_gpu, folder, result)) {
-        double share = 1;
-        if (test->kind == KIND_IO) share = within_budget(g, test, folder, result);
-        if (test->kind == KIND_SPEED) share = speed_share(g, w, test, folder, try_once, result);
-        if (result->status == STATUS_FAILED && share > 0)
-            result->status = share < 1 ? STATUS_PARTLY : STATUS_PASSED;
-        if (result->status != STATUS_BLOCKED && result->status != STATUS_ERROR)
-            result->earned = share * test->points;
-    }
-    text_remove_folder(folder);
+    const char *program = run_on_gpu(g, test) ? w->gpu_program : w->program;
+    if (run_begin(g, w, test, folder, result) != 0) return;
+    int good =
+        run_program(g, w, &test, 1, program, folder, result) && run_judge(g, test, folder, "out", result);
+    if (good && test->kind == KIND_IO) good = within_budget(g, test, folder, result);
+    run_end(folder, test, good, result);
 }

@@ -1,21 +1,20 @@
-// speed.h - points for speed: the time of a submission's kernel beside that of the reference solution, timed
-// in turns on the same GPU.
+// speed.h - points for speed: the submission beside the reference solution.
 #ifndef SPEED_H
 #define SPEED_H
 
 #include "run.h"
 
-// One timed run with results that are right. Returns 1 if it was that, and out.json in the folder has the
-// time.
-typedef int speed_run(const struct grader *g, const struct workshop *w, const struct test *test,
-                      const char *program, int on_gpu, const char *folder, struct test_result *result);
+enum { SPEED_TESTS = 16 };  // at most in a group
 
-// The share of the points, 0 to 1, after a first run of the submission's program: 1 from 0.9 of the
-// reference's speed on, 0 up to 0.45, and what lies between in between. The result says both times.
-double speed_share(const struct grader *g, const struct workshop *w, const struct test *test,
-                   const char *folder, speed_run *run, struct test_result *result);
+// Tests of speed of one lab and one case, which a run of the program takes together.
+struct speed_group {
+    const struct test *test[SPEED_TESTS];
+    struct test_result *result[SPEED_TESTS];  // in memory that processes share
+    int count;
+};
 
-// The share for a ratio of speeds.
-double speed_share_of(double ratio);
+// Times both in turns, alone on the GPU, has all results of the submission judged, and puts what came of it
+// into the results.
+void speed_run(const struct grader *g, const struct workshop *w, const struct speed_group *group);
 
 #endif

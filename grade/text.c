@@ -72,6 +72,19 @@ uint64_t text_checksum_file(uint64_t before, const char *path) {
     return text_checksum(before, "end", 3);
 }
 
+int text_copy(const char *from, const char *to, struct message *why) {
+    char block[65536];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    size_t got = 0, written = 0;
+    while (in && out && got == written && (got = fread(block, 1, sizeof block, in)) > 0)
+        written = fwrite(block, 1, got, out);
+    int good = in && out && got == 0 && !ferror(in);
+    if (in) fclose(in);
+    if (out) good = fclose(out) == 0 && good;
+    if (good && chmod(to, 0755) == 0) return 0;
+    return fail(why, "%s could not be copied to %s: %s.", from, to, strerror(errno));
+}
+
 int text_make_folder(const char *path, unsigned mode, struct message *why) {
     char folder[MAX_PATH];
     if (text_path(folder, why, "%s", path) != 0) return -1;

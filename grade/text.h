@@ -25,6 +25,9 @@ int text_path(char path[MAX_PATH], struct message *why, const char *format, ...)
 uint64_t text_checksum(uint64_t before, const void *data, size_t bytes);
 uint64_t text_checksum_file(uint64_t before, const char *path);
 
+// Copies a program, for all users to run.
+int text_copy(const char *from, const char *to, struct message *why);
+
 // Makes a folder, and those above it.
 int text_make_folder(const char *path, unsigned mode, struct message *why);
 // Makes a new folder in TMPDIR, or /tmp. Other users may pass through it, and not look around.
