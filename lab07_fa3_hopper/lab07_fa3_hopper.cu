@@ -39,6 +39,7 @@ constexpr int STAGES = 2;   // tiles of K, and of V, in shared memory: one is mu
 constexpr float LN2 = 0.69314718f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
+constexpr float RISE = 8.0f;  // in powers of two: see raise_rarely
 
 template <int D> constexpr int KEYS = 128;                 // in a tile of K or V
 template <> constexpr int KEYS<256> = 80;                  // more do not fit into shared memory
@@ -122,15 +123,18 @@ static __device__ __forceinline__ void mask(const struct attention *a, int query
     }
 }
 
-// The largest of a row.
-template <int N> static __device__ __forceinline__ float row_max(const float (&s_reg)[N], int h) {
+// The largest that a lane has of a row, and the largest of the row.
+template <int N> static __device__ __forceinline__ float lane_max(const float (&s_reg)[N], int h) {
     float even = s_reg[2 * h], odd = s_reg[2 * h + 1];  // two chains: half as long to wait for
 #pragma unroll
     for (int j = 1; j < N / 4; j++) {
         even = fmaxf(even, s_reg[4 * j + 2 * h]);
         odd = fmaxf(odd, s_reg[4 * j + 2 * h + 1]);
     }
-    return quad_max(fmaxf(even, odd));
+    return fmaxf(even, odd);
+}
+template <int N> static __device__ __forceinline__ float row_max(const float (&s_reg)[N], int h) {
+    return quad_max(lane_max(s_reg, h));
 }
 
 // P in the place of S; returns the lane's part of its sum.
@@ -187,6 +191,30 @@ static __device__ __forceinline__ void raise_maximum(const float (&s_reg)[N], fl
         // STUB (void)s_reg, (void)factor;
         // END SOLUTION
     }
+}
+
+// From pingpong on, as in lab 04: m follows the largest score only when that is RISE above it in some row of
+// the warp, so that P is at most 2^RISE. After the first tile that hardly ever happens, and then no lane asks
+// its neighbours, and O and l stay as they are. Returns whether m was raised; only then there is something to
+// keep.
+template <int N>
+static __device__ __forceinline__ bool raise_rarely(const float (&s_reg)[N], float factor, float *m_reg,
+                                                    float *keep_reg) {
+    float top_reg[2];
+    bool rises = false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        top_reg[h] = lane_max(s_reg, h) * factor;
+        rises |= top_reg[h] > m_reg[h] + RISE;
+    }
+    if (!__any_sync(ALL_LANES, rises)) return false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float m = fmaxf(m_reg[h], quad_max(top_reg[h]));
+        keep_reg[h] = ex2(m_reg[h] - m);
+        m_reg[h] = m;
+    }
+    return true;
 }
 
 // ---- results, from registers to global memory ----
@@ -796,8 +824,7 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         float sum_reg[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) sum_reg[h] = exponentials(s_reg, h, factor, m_reg[h]);
-        // ptxas moves wgmma_wait up to the last branch before it, which would end the overlap. Waiting for V
-        // has a branch, so it stands here.
+        // Waiting for V has a branch, up to which ptxas moves wgmma_wait (see below).
         trace_mark(trace, WAIT_O);
         mbarrier_wait(full(&c->state->v, next), parity<D>(next));  // the next round's V is there
         wgmma_wait<0>();                                           // O is there, and nobody reads P any more
@@ -812,18 +839,24 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
     } else {
         float keep_reg[2];
         if (tile >= open) mask(a, query, tile * KEYS<D>, s_reg);
-        raise_maximum(s_reg, factor, m_reg, keep_reg);
+        // ptxas moves wgmma_wait up to the last branch before it. That of raise_rarely comes after the
+        // maxima, which so are taken while P V runs.
+        bool rises = raise_rarely(s_reg, factor, m_reg, keep_reg);
         trace_mark(trace, WAIT_O);
         wgmma_wait<0>();  // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
         trace_mark(trace, SOFTMAX);
         leave(empty(&c->state->v, n));
+        if (rises) {
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            l_reg[h] = l_reg[h] * keep_reg[h] + exponentials(s_reg, h, factor, m_reg[h]);
-            scale_row(o_reg, h, keep_reg[h]);
+            for (int h = 0; h < 2; h++) {
+                l_reg[h] *= keep_reg[h];
+                scale_row(o_reg, h, keep_reg[h]);
+            }
         }
+#pragma unroll
+        for (int h = 0; h < 2; h++) l_reg[h] += exponentials(s_reg, h, factor, m_reg[h]);
         pack_p<T>(s_reg, p_reg);
         mbarrier_wait(full(&c->state->v, next), parity<D>(next));  // V is there, for the next round
     }
