@@ -576,7 +576,8 @@ enum { WAIT_NEWS, WAIT_EMPTY, LOAD, WAIT_Q, WAIT_K, WAIT_S, SOFTMAX, WAIT_O, STO
 [[maybe_unused]] static const struct trace_names phases = {
     {"producer", "consumer 0", "consumer 1", "consumer 2"},
     {"wait for a tile of queries", "wait for an empty stage", "ask for a tile", "wait for Q", "wait for K",
-     "S = Q K^T (and O += P V), wait for S", "softmax", "wait for V and O += P V", "O / l, store"}};
+     "S = Q K^T (and O += P V), wait for S", "softmax", "wait for V and O += P V", "O / l, store"},
+    128};  // at 256 no registers are left for it
 
 template <int D> constexpr int THREADS = (1 + GROUPS<D>)*GROUP;
 // Together no more than at the start, when each thread has as many as fit: 168, or 128 if D = 64.
@@ -1225,7 +1226,12 @@ template <int STEP, bool TRACE> struct stepped {
     template <class T, int D> static void of(struct attention a) {
         specialized_tiles_of<T, D, STEP, TRACE>(a);
     }
-    static void launch(struct attention a) { LAB16_LAUNCH_WIDE(a, of); }
+    static void launch(struct attention a) {
+        if constexpr (TRACE)
+            LAB16_LAUNCH(a, of);
+        else
+            LAB16_LAUNCH_WIDE(a, of);
+    }
 };
 #ifdef LAB16_HALF_ONLY
 #define TRACED(STEP) nullptr, nullptr
