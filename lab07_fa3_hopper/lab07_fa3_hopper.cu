@@ -64,6 +64,7 @@ struct order {
     int longest_first;  // 1: a section of pairs after the other, and of its tiles the last first
     int section;        // pairs whose K and V the L2 cache holds at a time
     int before;         // queries that the first tile lacks, whole warpgroups of them
+    unsigned *drawn;    // how many tiles blocks have drawn: see tile_counter
 };
 
 // One of them.
@@ -1112,7 +1113,7 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
             tile = *doubtful;
         } else if (free < all) {
             tile = free;
-            free = atomicAdd((int *)a->workspace, 1) + gridDim.x;  // comes while the tile is loaded
+            free = atomicInc(order->drawn, all - 1) + gridDim.x;  // comes while the tile is loaded
         } else if (STEP != LAZY_MAX || !is_any_doubtful<D>(state->doubtful, n)) {
             tile = THE_END;
         }
@@ -1170,8 +1171,19 @@ template <class T> static struct maps maps_of(const struct attention *a, int q_r
     return maps;
 }
 static struct order order_of(const struct attention *a, int queries) {
-    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1, 0};
+    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1, 0, nullptr};
     return order;
+}
+// For each tile that a block takes it draws the next one's number, and the last draw of a launch sets the
+// counter back to 0. So nobody has to clear it in front of a launch, which would be an operation of the GPU's
+// of its own, some 2 us; but it needs memory that keeps, and launches at the same time would need one each.
+static unsigned *tile_counter() {
+    static unsigned *counter;
+    if (!counter) {
+        CUDA_CHECK(cudaMalloc(&counter, sizeof *counter));
+        CUDA_CHECK(cudaMemset(counter, 0, sizeof *counter));
+    }
+    return counter;
 }
 static int multiprocessors() {
     int device, count;
@@ -1209,7 +1221,7 @@ template <class T, int D, int STEP, bool TRACE> static void specialized_tiles_of
     if (STEP >= PERSISTENT) {
         set_sections(&a, QUERIES<D>, &order);
         blocks = min(blocks, (unsigned)multiprocessors());
-        CUDA_CHECK(cudaMemsetAsync(a.workspace, 0, sizeof(int)));
+        order.drawn = tile_counter();
     }
     specialized_tiles<T, D, STEP, TRACE><<<blocks, THREADS<D>, BYTES>>>(
         maps_of<T>(&a, ROWS, KEYS<D>, STEP >= PERSISTENT ? 16 : ROWS), a, order, lab16_factor(&a));
@@ -1240,7 +1252,6 @@ template <int STEP, bool TRACE> struct stepped {
 #endif
 static void launch_tma(struct attention a) { LAB16_LAUNCH(a, tma_of); }
 static void launch_wgmma(struct attention a) { LAB16_LAUNCH_WIDE(a, wgmma_of); }
-static size_t counter_bytes(const struct attention *) { return sizeof(int); }
 
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
 constexpr struct support NARROW = {TYPES, 8, 128, 0, 0, SCORE_MAX};  // O of 256 columns has no registers
@@ -1252,10 +1263,10 @@ static const struct kernel kernels[] = {
      nullptr, ANY, nullptr, TRACED(SPECIALIZED)},
     {"pingpong", "softmax beside the products", stepped<PINGPONG, false>::launch, nullptr, ANY, nullptr,
      TRACED(PINGPONG)},
-    {"persistent", "a block a multiprocessor, longest first", stepped<PERSISTENT, false>::launch,
-     counter_bytes, ANY, nullptr, TRACED(PERSISTENT)},
-    {"lazy_max", "a maximum that stays while it can", stepped<LAZY_MAX, false>::launch, counter_bytes, ANY,
-     nullptr, TRACED(LAZY_MAX)},
+    {"persistent", "a block a multiprocessor, longest first", stepped<PERSISTENT, false>::launch, nullptr,
+     ANY, nullptr, TRACED(PERSISTENT)},
+    {"lazy_max", "a maximum that stays while it can", stepped<LAZY_MAX, false>::launch, nullptr, ANY, nullptr,
+     TRACED(LAZY_MAX)},
 };
 
 static const struct lab lab07 = {
