@@ -840,7 +840,7 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
         float keep_reg[2];
         if (tile >= open) mask(a, query, tile * KEYS<D>, s_reg);
         // The last branch before wgmma_wait is that of the vote, behind the maxima: they are taken while P V
-        // runs. (Without it they would all come after O, behind the mask's branch.)
+        // runs. (Without it nearly all would come after O: behind the mask's.)
         bool rises = raise_rarely(s_reg, factor, m_reg, keep_reg);
         trace_mark(trace, WAIT_O);
         wgmma_wait<0>();  // O is there, and nobody reads P any more
