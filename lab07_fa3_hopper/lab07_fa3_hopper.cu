@@ -39,6 +39,7 @@ constexpr int STAGES = 2;   // tiles of K, and of V, in shared memory: one is mu
 constexpr float LN2 = 0.69314718f;
 constexpr float LOWEST = -1e30f;  // m before any key: see lab 04, as for the next one
 constexpr float SCORE_MAX = 1 << 24;
+constexpr float RISE = 8.0f;  // in powers of two: see raise_rarely
 
 template <int D> constexpr int KEYS = 128;                 // in a tile of K or V
 template <> constexpr int KEYS<256> = 80;                  // more do not fit into shared memory
@@ -63,6 +64,7 @@ struct order {
     int longest_first;  // 1: a section of pairs after the other, and of its tiles the last first
     int section;        // pairs whose K and V the L2 cache holds at a time
     int before;         // queries that the first tile lacks, whole warpgroups of them
+    unsigned *drawn;    // persistent: how many tiles blocks have drawn, see tile_counter
 };
 
 // One of them.
@@ -122,15 +124,18 @@ static __device__ __forceinline__ void mask(const struct attention *a, int query
     }
 }
 
-// The largest of a row.
-template <int N> static __device__ __forceinline__ float row_max(const float (&s_reg)[N], int h) {
+// The largest that a lane has of a row, and the largest of the row.
+template <int N> static __device__ __forceinline__ float lane_max(const float (&s_reg)[N], int h) {
     float even = s_reg[2 * h], odd = s_reg[2 * h + 1];  // two chains: half as long to wait for
 #pragma unroll
     for (int j = 1; j < N / 4; j++) {
         even = fmaxf(even, s_reg[4 * j + 2 * h]);
         odd = fmaxf(odd, s_reg[4 * j + 2 * h + 1]);
     }
-    return quad_max(fmaxf(even, odd));
+    return fmaxf(even, odd);
+}
+template <int N> static __device__ __forceinline__ float row_max(const float (&s_reg)[N], int h) {
+    return quad_max(lane_max(s_reg, h));
 }
 
 // P in the place of S; returns the lane's part of its sum.
@@ -172,21 +177,42 @@ static __device__ __forceinline__ void pack_p(float (&s_reg)[N], uint32_t (&p_re
     for (int n = 0; n < N / 8; n++) pack_p<T>(part_of<8>(s_reg, n), p_reg[n]);
 }
 
-// The running maximum: m becomes that of these scores, too, and what was summed before is scaled to it.
-// keep: by what; 1 where m did not rise.
+// m of a row follows its largest score, `top`. Returns what was summed before is to be multiplied with.
+static __device__ __forceinline__ float follow(float *m_reg, float top) {
+    // BEGIN SOLUTION running_maximum: m takes in the largest score; sums so far shrink by 2^(m before - m).
+    float before = *m_reg;
+    *m_reg = fmaxf(before, top);
+    return ex2(before - *m_reg);
+    // STUB (void)top, *m_reg = INFINITY;
+    // STUB return 0.0f;
+    // END SOLUTION
+}
+
+// The running maximum: m follows in every tile. keep: 1 where it did not rise.
 template <int N>
 static __device__ __forceinline__ void raise_maximum(const float (&s_reg)[N], float factor, float *m_reg,
                                                      float *keep_reg) {
 #pragma unroll
+    for (int h = 0; h < 2; h++) keep_reg[h] = follow(&m_reg[h], row_max(s_reg, h) * factor);
+}
+
+// From pingpong on, as in lab 04: m follows only when some row of the warp has a score that is RISE above it,
+// so that P is at most 2^RISE. After the first tile that hardly ever happens, and then no lane asks its
+// neighbours, and O and l stay as they are. Returns whether m was raised; if not, keep is not set.
+template <int N>
+static __device__ __forceinline__ bool raise_rarely(const float (&s_reg)[N], float factor, float *m_reg,
+                                                    float *keep_reg) {
+    float top_reg[2];
+    bool rises = false;
+#pragma unroll
     for (int h = 0; h < 2; h++) {
-        // BEGIN SOLUTION running_maximum: m takes in the largest score; keep is what sums so far shrink by.
-        float m = fmaxf(m_reg[h], row_max(s_reg, h) * factor);
-        keep_reg[h] = ex2(m_reg[h] - m);
-        m_reg[h] = m;
-        // STUB m_reg[h] = INFINITY, keep_reg[h] = 0.0f;
-        // STUB (void)s_reg, (void)factor;
-        // END SOLUTION
+        top_reg[h] = lane_max(s_reg, h) * factor;
+        rises |= top_reg[h] > m_reg[h] + RISE;
     }
+    if (!__any_sync(ALL_LANES, rises)) return false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) keep_reg[h] = follow(&m_reg[h], quad_max(top_reg[h]));
+    return true;
 }
 
 // ---- results, from registers to global memory ----
@@ -548,7 +574,8 @@ enum { WAIT_NEWS, WAIT_EMPTY, LOAD, WAIT_Q, WAIT_K, WAIT_S, SOFTMAX, WAIT_O, STO
 [[maybe_unused]] static const struct trace_names phases = {
     {"producer", "consumer 0", "consumer 1", "consumer 2"},
     {"wait for a tile of queries", "wait for an empty stage", "ask for a tile", "wait for Q", "wait for K",
-     "S = Q K^T (and O += P V), wait for S", "softmax", "wait for V and O += P V", "O / l, store"}};
+     "S = Q K^T (and O += P V), wait for S", "softmax", "wait for V and O += P V", "O / l, store"},
+    128};  // at 256 no registers are left for it
 
 template <int D> constexpr int THREADS = (1 + GROUPS<D>)*GROUP;
 // Together no more than at the start, when each thread has as many as fit: 168, or 128 if D = 64.
@@ -740,14 +767,14 @@ static __device__ __forceinline__ void compute_in_order(const struct attention *
 //
 //     exp(s - m) / sum of exp(s' - m)   is one number for all m.
 //
-// So m of a row's first keys stays. What falls away is 64 maxima, 64 products of O with exp(m - m') and a
-// few shuffles a tile, of some 390 instructions; and while the tensor cores work, instructions are what
-// limits (README.md). p may then exceed 1, which fp32 holds up to 2^127, but P in fp16 ends at 65504. When a
-// lane's part of a sum passes 2^15, the warp divides p, l and O of the row by its largest p, and m grows by
-// the logarithm. (Not by a power of two, though that would be exact: where one key has nearly all the weight,
-// its p is 1 then, which no rounding to 16 bits changes, and O is its V to the bit.) And a jump of more than
-// 2^127 leaves an infinity in l: then the tile of queries is done once more with the running maximum.
-// lower_p returns whether it changed p.
+// So m of a row's first keys stays, and nobody looks for a larger one. What falls away is 64 maxima a tile,
+// of some 390 instructions; and while the tensor cores work, instructions are what limits (README.md). p may
+// then exceed 2^RISE, which fp32 holds up to 2^127, but P in fp16 ends at 65504. When a lane's part of a sum
+// passes 2^15, the warp divides p, l and O of the row by its largest p, and m grows by the logarithm. (Not by
+// a power of two, though that would be exact: where one key has nearly all the weight, its p is 1 then, which
+// no rounding to 16 bits changes, and O is its V to the bit.) And a jump of more than 2^127 leaves an
+// infinity in l: then the tile of queries is done once more with the running maximum. lower_p returns whether
+// it changed p.
 template <int D>
 static __device__ __forceinline__ bool lower_p(const float *sum_reg, float (&s_reg)[KEYS<D> / 2],
                                                float *m_reg, float *l_reg, float (&o_reg)[D / 2]) {
@@ -812,18 +839,24 @@ compute_overlapped(const struct attention *a, int query, int tile, int open, flo
     } else {
         float keep_reg[2];
         if (tile >= open) mask(a, query, tile * KEYS<D>, s_reg);
-        raise_maximum(s_reg, factor, m_reg, keep_reg);
+        // The last branch before wgmma_wait is that of the vote, behind the maxima: they are taken while P V
+        // runs. (Without it nearly all would come after O: behind the mask's.)
+        bool rises = raise_rarely(s_reg, factor, m_reg, keep_reg);
         trace_mark(trace, WAIT_O);
         wgmma_wait<0>();  // O is there, and nobody reads P any more
         wgmma_pin(o_reg);
         wgmma_pin(p_reg);
         trace_mark(trace, SOFTMAX);
         leave(empty(&c->state->v, n));
+        if (rises) {
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            l_reg[h] = l_reg[h] * keep_reg[h] + exponentials(s_reg, h, factor, m_reg[h]);
-            scale_row(o_reg, h, keep_reg[h]);
+            for (int h = 0; h < 2; h++) {
+                l_reg[h] *= keep_reg[h];
+                scale_row(o_reg, h, keep_reg[h]);
+            }
         }
+#pragma unroll
+        for (int h = 0; h < 2; h++) l_reg[h] += exponentials(s_reg, h, factor, m_reg[h]);
         pack_p<T>(s_reg, p_reg);
         mbarrier_wait(full(&c->state->v, next), parity<D>(next));  // V is there, for the next round
     }
@@ -1079,7 +1112,7 @@ static __device__ __forceinline__ void produce(const struct maps *maps, const st
             tile = *doubtful;
         } else if (free < all) {
             tile = free;
-            free = atomicAdd((int *)a->workspace, 1) + gridDim.x;  // comes while the tile is loaded
+            free = atomicInc(order->drawn, all - 1) + gridDim.x;  // comes while the tile is loaded
         } else if (STEP != LAZY_MAX || !is_any_doubtful<D>(state->doubtful, n)) {
             tile = THE_END;
         }
@@ -1137,8 +1170,20 @@ template <class T> static struct maps maps_of(const struct attention *a, int q_r
     return maps;
 }
 static struct order order_of(const struct attention *a, int queries) {
-    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1, 0};
+    struct order order = {(int)lab_blocks(a->seqlen_q, queries), a->batch * a->heads, 0, 1, 0, nullptr};
     return order;
+}
+// For each tile that a block takes it draws the next one's number, so that a launch has as many draws as
+// tiles, and the last one sets the counter back to 0. So nobody has to clear it before a launch, which would
+// be one more operation of the GPU, of some 2 us. In return it is memory that lives as long as the program,
+// and launches that run at the same time would need one each.
+static unsigned *tile_counter() {
+    static unsigned *counter;
+    if (!counter) {
+        CUDA_CHECK(cudaMalloc(&counter, sizeof *counter));
+        CUDA_CHECK(cudaMemset(counter, 0, sizeof *counter));
+    }
+    return counter;
 }
 static int multiprocessors() {
     int device, count;
@@ -1176,7 +1221,7 @@ template <class T, int D, int STEP, bool TRACE> static void specialized_tiles_of
     if (STEP >= PERSISTENT) {
         set_sections(&a, QUERIES<D>, &order);
         blocks = min(blocks, (unsigned)multiprocessors());
-        CUDA_CHECK(cudaMemsetAsync(a.workspace, 0, sizeof(int)));
+        order.drawn = tile_counter();
     }
     specialized_tiles<T, D, STEP, TRACE><<<blocks, THREADS<D>, BYTES>>>(
         maps_of<T>(&a, ROWS, KEYS<D>, STEP >= PERSISTENT ? 16 : ROWS), a, order, lab16_factor(&a));
@@ -1193,7 +1238,12 @@ template <int STEP, bool TRACE> struct stepped {
     template <class T, int D> static void of(struct attention a) {
         specialized_tiles_of<T, D, STEP, TRACE>(a);
     }
-    static void launch(struct attention a) { LAB16_LAUNCH_WIDE(a, of); }
+    static void launch(struct attention a) {
+        if constexpr (TRACE)
+            LAB16_LAUNCH(a, of);
+        else
+            LAB16_LAUNCH_WIDE(a, of);
+    }
 };
 #ifdef LAB16_HALF_ONLY
 #define TRACED(STEP) nullptr, nullptr
@@ -1202,7 +1252,6 @@ template <int STEP, bool TRACE> struct stepped {
 #endif
 static void launch_tma(struct attention a) { LAB16_LAUNCH(a, tma_of); }
 static void launch_wgmma(struct attention a) { LAB16_LAUNCH_WIDE(a, wgmma_of); }
-static size_t counter_bytes(const struct attention *) { return sizeof(int); }
 
 constexpr unsigned TYPES = 1u << DTYPE_FP16 | 1u << DTYPE_BF16;
 constexpr struct support NARROW = {TYPES, 8, 128, 0, 0, SCORE_MAX};  // O of 256 columns has no registers
@@ -1214,10 +1263,10 @@ static const struct kernel kernels[] = {
      nullptr, ANY, nullptr, TRACED(SPECIALIZED)},
     {"pingpong", "softmax beside the products", stepped<PINGPONG, false>::launch, nullptr, ANY, nullptr,
      TRACED(PINGPONG)},
-    {"persistent", "a block a multiprocessor, longest first", stepped<PERSISTENT, false>::launch,
-     counter_bytes, ANY, nullptr, TRACED(PERSISTENT)},
-    {"lazy_max", "a maximum that stays while it can", stepped<LAZY_MAX, false>::launch, counter_bytes, ANY,
-     nullptr, TRACED(LAZY_MAX)},
+    {"persistent", "a block a multiprocessor, longest first", stepped<PERSISTENT, false>::launch, nullptr,
+     ANY, nullptr, TRACED(PERSISTENT)},
+    {"lazy_max", "a maximum that stays while it can", stepped<LAZY_MAX, false>::launch, nullptr, ANY, nullptr,
+     TRACED(LAZY_MAX)},
 };
 
 static const struct lab lab07 = {
