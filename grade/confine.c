@@ -74,8 +74,8 @@ static int become(const struct limits *l) {
 __attribute__((noreturn)) static void start(const char *const *argv, const char *folder,
                                             const struct limits *l, unsigned apart) {
     static const char *const kept[] = {"PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME"};
-    char values[7][4096];
-    char *environment[8] = {values[0]};
+    char values[8][4096];
+    char *environment[9] = {values[0]};
     int count = 0;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i) {
         const char *value = getenv(kept[i]);
@@ -88,6 +88,9 @@ __attribute__((noreturn)) static void start(const char *const *argv, const char 
     snprintf(values[count], sizeof *values, "TMPDIR=%.1000s", folder);
     environment[count] = values[count], ++count;
     snprintf(values[count], sizeof *values, "LC_ALL=C");
+    environment[count] = values[count], ++count;
+    // Each worker of the cpu backend takes addresses, of which a run has so many; and runs are side by side.
+    snprintf(values[count], sizeof *values, "SIMT_WORKERS=2");
     environment[count] = values[count], ++count;
     environment[count] = NULL;
     int failed = chdir(folder) != 0;

@@ -20,6 +20,7 @@
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <limits.h>
 #include <math.h>
 
 #include "common/attention.h"
@@ -1040,6 +1041,14 @@ static unsigned *done_counters() {
     return counters;
 }
 
+// Where blocks come in several waves, and each has many tiles, less that is on its way at a time is enough,
+// and faster on an H200: 474 instead of 479 us for 512 blocks of 64 tiles (1024 of 32: 474 instead of 472).
+template <int STEP> static int stages_of(const struct attention *a, const struct sizes *s) {
+    int multiprocessors = max(attribute(cudaDevAttrMultiProcessorCount, 1), 1);
+    bool are_long = a->sequences == 0 && key_tiles(a->seqlen_k) / s->splits >= 64;
+    return STEP != BALANCED && are_long && s->blocks > 3 * (int64_t)multiprocessors ? 2 : INT_MAX;
+}
+
 // What of the division has its place in the workspace.
 template <int STEP> static struct division division_of(const struct attention *a, const struct sizes *s) {
     struct division how = {};
@@ -1093,7 +1102,7 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     constexpr int SUMS = WARPS<R> * STRIP * SUMS_STRIDE<D> * (int)sizeof(float);
     constexpr int BESIDE = LOADS_AHEAD<R, STEP> ? SUMS : 0;
     int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - BESIDE;
-    how.stages = min(most / STAGE, MOST_STAGES<D>);
+    how.stages = min(min(most / STAGE, MOST_STAGES<D>), stages_of<STEP>(&a, &s));
     int bytes = max(how.stages * STAGE + BESIDE, SUMS);
     CUDA_CHECK(how.stages > 0 ? cudaSuccess : cudaErrorNotSupported);
     CUDA_CHECK(

@@ -199,6 +199,8 @@ void wait_for_others(Worker &worker);  // blocks the running fiber until somebod
 // ---- Faults (report.cpp) ----
 // Ends the running block and with it the launch; the launch returns `error`, which then is sticky.
 [[noreturn]] void stop_block(cudaError_t error, const std::string &text, uintptr_t pc = 0);
+// Ends the program: there is no memory for `purpose`, something that every worker needs.
+[[noreturn]] void stop_without_memory(const char *purpose);
 // Prints a stopped block's fault. Called on the scheduler's stack.
 void report_fault(Worker &worker);
 std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));

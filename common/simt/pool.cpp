@@ -4,6 +4,7 @@
 // The OS threads are made once and live as long as the program; the thread that launches takes blocks as
 // well.
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -298,6 +299,17 @@ std::string refusal(const Launch &what, size_t shared_limit) {
 }
 
 }  // namespace
+
+void stop_without_memory(const char *purpose) {
+    static std::mutex first;  // whoever comes first says it for all, and nobody comes after
+    first.lock();
+    fprintf(stderr,
+            "simt: no memory %s of %d workers: raise the limit on a process's addresses (ulimit -v), or set "
+            "SIMT_WORKERS to less\n",
+            purpose, core_count());
+    fflush(stdout);
+    _exit(1);  // not exit: that would wait for workers, of which this is one
+}
 
 // A graph's launch does not know the stream: it runs at once.
 static void keep_launch(const Launch &what) {

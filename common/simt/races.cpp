@@ -44,10 +44,7 @@ static uintptr_t pc_of(uint32_t code) {
 template <class T> static T *map_zeros(size_t count) {
     void *memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        fprintf(stderr, "simt: no memory to look for races in\n");
-        exit(1);
-    }
+    if (memory == MAP_FAILED) stop_without_memory("for what is known of races");
     return static_cast<T *>(memory);
 }
 

@@ -386,10 +386,7 @@ static char *reserve_stacks(Worker &worker) {
         worker.stacks_count = size_t(worker.threads);
         void *memory = mmap(nullptr, worker.stacks_count * stack_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) {
-            fprintf(stderr, "simt: no memory for the stacks of %d threads\n", worker.threads);
-            exit(1);
-        }
+        if (memory == MAP_FAILED) stop_without_memory("for stacks");
         worker.stacks = static_cast<char *>(memory);
         for (size_t i = 0; i < worker.stacks_count; i++)
             if (mprotect(worker.stacks + i * stack_bytes, guard_bytes(), PROT_NONE)) break;

@@ -17,10 +17,7 @@ static size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / 
 static void *reserve(size_t bytes) {
     void *memory =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        fprintf(stderr, "simt: no memory for a block's shared memory\n");
-        exit(1);
-    }
+    if (memory == MAP_FAILED) stop_without_memory("for shared memory");
     return memory;
 }
 
