@@ -10,7 +10,7 @@
 #include "ptx/barrier.h"  // named barriers, mbarriers, proxy fences, electing a lane, register shares
 #include "ptx/base.h"     // shared_address
 #include "ptx/copy.h"     // cp.async, TMA and bulk copies
-#include "ptx/flag.h"     // numbers in global memory that blocks wait for
+#include "ptx/flag.h"     // numbers in global memory that blocks wait for, loads that keep their order
 #include "ptx/grid.h"     // launches that begin before the one before has ended
 #include "ptx/math.h"     // exp2, conversions two and four at a time
 #include "ptx/matrix.h"   // ldmatrix, stmatrix, mma.sync

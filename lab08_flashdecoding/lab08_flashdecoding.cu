@@ -10,7 +10,7 @@
 //     unsplit     a block for each query head, as in lab 05
 //     split       keys split among blocks, heads of a group together; a second kernel merges the parts
 //     one_launch  the block that is done last merges
-//     balanced    sequences of any lengths: pieces of as many keys, drawn by a block a multiprocessor
+//     balanced    sequences of any lengths: pieces that take equally long, one a block, or whole items, drawn
 //
 // A part is O, not divided by anything, and for each row m and l as in lab 02: numbers to merge parts with,
 // in any order of blocks, by the same rule by which tiles merge.
@@ -131,7 +131,7 @@ struct work {
     int parts, part;      // how many there are of the item, and which this is
     int64_t slot;         // where part 0 is kept, and with it the others: see slot_of
     int64_t round;        // which counter counts the parts
-    int64_t piece, unit;  // `balanced`: of which this is a part; the first unit behind it
+    int64_t piece, unit;  // `balanced`: the piece that has this part; the first unit behind the part
 };
 
 // Token and query head (of the group) of row r of the tile.
@@ -147,8 +147,9 @@ static __device__ struct row_place row_at(const struct work *w, int r) {
 static __device__ int sees(const struct attention *a, const struct work *w, int token) {
     return a->causal ? max(token - w->seqlen_q + 1 + w->seqlen_k, 0) : w->seqlen_k;
 }
-// Where a part is kept. A piece of `balanced` has two slots: one for an item that it ends or goes on with,
-// one for an item that it begins; and all parts of an item but the first begin in its midst.
+// Where a part is kept, if `slot` is w->slot. A piece of `balanced` has two slots, and `slot` is the first
+// one of the piece that has part 0: the first for an item that it ends or goes on with, of which it has a
+// later part, the second for an item that it begins, of which it has part 0.
 template <int STEP> static __device__ int64_t slot_of(int64_t slot, int part) {
     if (STEP == BALANCED) return slot + 2 * part + (part == 0 ? 1 : 0);
     return slot + part;
@@ -259,7 +260,8 @@ static __device__ bool find_part(const struct attention *a, const struct divisio
 // A unit is a tile of keys of an item, or as much time: an item has SETUP of them before its tiles, for what
 // a block does before and after. All units, [sequences][tiles of rows][heads][units of an item], are cut into
 // pieces of `each` units, whatever lies on their borders: a piece may have the end of one item, some that it
-// has alone, and the beginning of another. There is one for each block, or one is drawn after the other.
+// has alone, and the beginning of another. There is one for each block, or, drawn, one for each item: see
+// sizes_of.
 
 // Units of an item whose sequence has so many tiles of keys.
 __host__ __device__ static int item_units(int tiles) { return SETUP + tiles; }
@@ -319,19 +321,19 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
 template <class T, int R>
 static __device__ void next_part(const struct attention *a, const struct division *how,
                                  const struct work *before, struct work *w) {
-    bool packed = a->sequences > 0, is_new = !before;                          // piece
-    int64_t of_one = packed ? 0 : units_of<R>(a, how, sequence_by_now(a, 0));  // sequence
+    bool packed = a->sequences > 0, is_new = !before;                          // is_new: the piece
+    int64_t of_one = packed ? 0 : units_of<R>(a, how, sequence_by_now(a, 0));  // units of a sequence
     int64_t units = packed ? how->units_before[a->sequences] : of_one * a->batch;
     int64_t each = units_of_piece(how, units), pieces = quotient(units + each - 1, each);
     int64_t piece = before ? before->piece : blockIdx.x, unit = before ? before->unit : piece * each;
     int sequence = before ? before->at.sequence : 0, tiles, tile, end_tile;
     int64_t item, item_unit;
     w->rows = 0;
-    do {  // once, or more often if all that a piece still has is the setup of an item whose tiles are in the
-          // next
+    // Once, or again where all that a piece still has is the setup of an item, whose tiles the next one has.
+    do {
         if (!is_new && unit >= min((piece + 1) * each, units)) {
-            // Each block that has had a piece draws until there are no more: the last to do so sets `drawn`
-            // back.
+            // Each block that has had a piece draws until there are no more; the last one to draw sets
+            // `drawn` back.
             piece = pieces > gridDim.x ? gridDim.x + count_round(how->drawn, (unsigned)pieces - 1) : pieces;
             unit = piece * each;
             is_new = true;
@@ -642,7 +644,7 @@ template <int D> static __device__ struct columns<D> load_columns(const float *r
     }
     return c;
 }
-// The same from memory, for what is to be on its way at once: see load_relaxed.
+// The same from global memory, for rows that are to be on their way at the same time: see load_relaxed.
 template <int D>
 static __device__ struct columns<D> load_columns_ahead(const float *row) {
     struct columns<D> c;
@@ -654,7 +656,10 @@ static __device__ struct columns<D> load_columns_ahead(const float *row) {
         c.x[0] = x.x, c.x[1] = x.y;
     }
     return c;
-} template <int D> static __device__ void store_columns(float *row, const struct columns<D> *c) {
+}
+// The way back, to shared or global memory.
+template <int D>
+static __device__ void store_columns(float *row, const struct columns<D> *c) {
     if constexpr (D == 128)
         ((float4 *)row)[lane()] = make_float4(c->x[0], c->x[1], c->x[2], c->x[3]);
     else
@@ -707,10 +712,10 @@ static __device__ float warp_sum(float x) {
     return x;
 }
 
-// What is kept of a row, as if part 0 were in the first slot: see slot_of.
+// What is kept of a row: where it is in slot w->slot, from which on the slots of its parts are counted.
 struct kept {
-    const float *sums;         // slots are R * D apart
-    const float2 *statistics;  // R apart
+    const float *sums;         // from slot to slot R * D further
+    const float2 *statistics;  // R further
     int parts;
 };
 template <int D, int R>
@@ -722,15 +727,14 @@ static __device__ struct kept kept_of(const struct division *how, const struct w
 
 // Merges the parts of a row, whoever made them: m and l of all, and the sums of O of parts `first`,
 // first + APART and so on, each weighed by its own maximum. Always in the same order: the same bits each
-// time. By a warp, whose lanes share the columns of O and, m and l of them, the parts.
+// time. By a warp: of O its lanes share the columns, and of m and l the parts.
 template <int D, int R, int STEP, int APART>
 static __device__ void merge_parts(const struct kept *row, int first, float *m, float *l,
                                    struct columns<D> *sums) {
     // BEGIN SOLUTION merge_parts: m, l and the sums of O over the parts, each weighed by its own maximum.
-    // How large m is, loads do not wait to hear: those of CHUNK parts are on their way at a time, and AHEAD
-    // rows of O among them are this warp's.
-    constexpr int AHEAD = R == 64 ? 8 : 16,
-                  CHUNK = AHEAD * APART;  // with 64 rows there are no more registers
+    // All loads for CHUNK parts are on their way before m is known or anything else is used: m and l of all
+    // of them, and AHEAD rows of O, this warp's. (With 64 rows there are registers for 8.)
+    constexpr int AHEAD = R == 64 ? 8 : 16, CHUNK = AHEAD * APART;
     constexpr int OF_LANE = (CHUNK + WARP - 1) / WARP;
     int parts = row->parts;
     for (int chunk = 0; chunk < parts; chunk += CHUNK) {
@@ -1011,8 +1015,8 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
     if (STEP == BALANCED) {
         int64_t most = min(items * item_units(key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
         s.blocks = min(a->splits > 0 ? items * a->splits : multiprocessors, most);
-        // A piece for each block; or an item, of which nobody has to merge parts, if that keeps blocks as
-        // busy.
+        // A piece for each block. Or each item is one, so that nobody has to merge parts, if sequences are
+        // equally long and items fill the waves of blocks to 95 %.
         int64_t waves = ceil_divide(items, max(s.blocks, (int64_t)1));
         bool are_whole = a->splits == 0 && a->sequences == 0 && 100 * items >= 95 * waves * s.blocks;
         s.pieces = are_whole ? min(items, most) : s.blocks;
@@ -1041,8 +1045,9 @@ static unsigned *done_counters() {
     return counters;
 }
 
-// Where blocks come in several waves, and each has many tiles, less that is on its way at a time is enough,
-// and faster on an H200: 474 instead of 479 us for 512 blocks of 64 tiles (1024 of 32: 474 instead of 472).
+// Stages to have at most. Where blocks come in several waves, and each has many tiles, two are enough, and
+// faster than three on an H200: 474 instead of 479 us for 512 blocks of 64 tiles. (For 1024 blocks of 32 they
+// are slower: 474 instead of 472.)
 template <int STEP> static int stages_of(const struct attention *a, const struct sizes *s) {
     int multiprocessors = max(attribute(cudaDevAttrMultiProcessorCount, 1), 1);
     bool are_long = a->sequences == 0 && key_tiles(a->seqlen_k) / s->splits >= 64;

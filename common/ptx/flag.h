@@ -1,4 +1,4 @@
-// flag.h - a number in global memory by which blocks tell each other what is done.
+// flag.h - a number in global memory by which blocks tell each other what is done, and loads of that.
 //
 // add_release: whatever this thread wrote before, and what it saw of others' writes through a barrier, is
 // there for whoever reads the new number with load_acquire, and for the threads that a barrier follows it to.
@@ -51,9 +51,11 @@ PTX_FN void add_release(int *to, int value) {
 }
 #endif
 
-// load_relaxed: an ordinary load that stays where the program says. Of ordinary ones the compiler may keep
-// those back that are needed later, to save registers: then each waits for memory anew. These begin one after
-// the other, and all are on their way while the first is waited for. (PTX ISA, "ld", .relaxed: past L1.)
+// load_relaxed: what an ordinary load does, but where the program says. Ordinary loads the compiler may move
+// down to where their values are used, to save registers: then each waits for memory anew. These stay in
+// their order, so that all are on their way while the first is waited for. They order nothing else: what
+// others wrote they see if an acquire, a barrier after one, or the launch's own beginning was before them.
+// (PTX ISA, "ld", .relaxed.)
 #if defined(__CUDACC__)
 PTX_FN float2 load_relaxed(const float2 *from) {
     float2 x;
