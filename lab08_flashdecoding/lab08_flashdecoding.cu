@@ -33,16 +33,19 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;
 constexpr int STRIP = 16;  // rows of an mma
 constexpr int TILE = 128;  // keys of a tile of K or V
-// A block has R rows, 16, 32 or 64, and each of its warps a strip of them and a share of each tile's keys.
-// The warps of different strips load their common share together, and meet at a barrier of their own; with
-// one strip a warp loads for itself and waits for nobody.
+// A block has R rows, 16, 32 or 64, and each of its warps a strip of them, or two, and a share of each tile's
+// keys. Two strips, of 64 rows, take K and V from shared memory once. Warps with the same share load it
+// together and meet at a barrier of their own; where there is only one, it loads for itself and waits for
+// nobody.
 template <int R> constexpr int WARPS = R == STRIP ? 4 : 8;
 template <int R> constexpr int THREADS = WARPS<R> *WARP;
-template <int R> constexpr int SHARES = WARPS<R> / (R / STRIP);
+template <int R> constexpr int STRIPS = R == 64 ? 2 : 1;           // of a warp
+template <int R> constexpr int SHARERS = R / (STRIPS<R> * STRIP);  // warps with the same share
+template <int R> constexpr int SHARES = WARPS<R> / SHARERS<R>;
 template <int R> constexpr int KEYS = TILE / SHARES<R>;   // of a warp, in each tile
 template <int D> constexpr int HALF_STAGE = TILE *D * 2;  // bytes of K, or of V, in a stage
 template <int D> constexpr int MOST_STAGES = 384 / D;     // together 192 KB
-template <int D> constexpr int SUMS_STRIDE = D + 8;       // of rows of fp32: no bank conflicts
+template <int D> constexpr int SUMS_STRIDE = D + 8;  // of rows of fp32: no bank conflicts; m and l behind
 constexpr int MOST_SPLITS = 128;
 constexpr int MERGE_WARPS = 8;        // of a block of `merge`
 constexpr int SETUP = 3;              // tiles that take as long as a block's beginning and end
@@ -58,7 +61,7 @@ enum step { UNSPLIT, SPLIT, ONE_LAUNCH, BALANCED };
 // Lane 4 g + t has rows g and g + 8 of a strip (h = 0, 1), columns 8n + 2t and 8n + 2t + 1: see lab 04.
 static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / WARP, 0); }
 static __device__ int lane() { return threadIdx.x % WARP; }
-template <int R> static __device__ int strip() { return warp() / SHARES<R>; }
+template <int R> static __device__ int strip() { return warp() / SHARES<R> * STRIPS<R>; }  // its first
 template <int R> static __device__ int share() { return warp() % SHARES<R>; }
 static __device__ int lane_row() { return lane() / 4; }
 static __device__ int lane_column() { return lane() % 4 * 2; }
@@ -263,11 +266,12 @@ static __device__ bool find_part(const struct attention *a, const struct divisio
 // has alone, and the beginning of another. There is one for each block, or, drawn, one for each item: see
 // sizes_of.
 
-// Units of an item whose sequence has so many tiles of keys.
-__host__ __device__ static int item_units(int tiles) { return SETUP + tiles; }
+// Of sequences of one length, of which each block has about as many parts, items have none.
+__host__ __device__ static int setup_units(const struct attention *a) { return a->sequences > 0 ? SETUP : 0; }
 template <int R>
 static __device__ int64_t units_of(const struct attention *a, const struct division *how, struct sequence s) {
-    return (int64_t)row_tiles<R>(s.seqlen_q, how->group) * a->kv_heads * item_units(key_tiles(s.seqlen_k));
+    return (int64_t)row_tiles<R>(s.seqlen_q, how->group) * a->kv_heads *
+           (setup_units(a) + key_tiles(s.seqlen_k));
 }
 static __device__ int64_t units_of_piece(const struct division *how, int64_t units) {
     return max(quotient(units + how->pieces - 1, how->pieces), (int64_t)1);
@@ -321,7 +325,8 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
 template <class T, int R>
 static __device__ void next_part(const struct attention *a, const struct division *how,
                                  const struct work *before, struct work *w) {
-    bool packed = a->sequences > 0, is_new = !before;                          // is_new: the piece
+    bool packed = a->sequences > 0, is_new = !before;  // is_new: the piece
+    int setup = setup_units(a);
     int64_t of_one = packed ? 0 : units_of<R>(a, how, sequence_by_now(a, 0));  // units of a sequence
     int64_t units = packed ? how->units_before[a->sequences] : of_one * a->batch;
     int64_t each = units_of_piece(how, units), pieces = quotient(units + each - 1, each);
@@ -344,14 +349,14 @@ static __device__ void next_part(const struct attention *a, const struct divisio
         while (unit >= (packed ? how->units_before[sequence + 1] : of_one * (sequence + 1))) sequence++;
         int64_t within = unit - (packed ? how->units_before[sequence] : of_one * sequence);
         tiles = key_tiles(sequence_by_now(a, sequence).seqlen_k);
-        item = quotient(within, item_units(tiles));
-        item_unit = unit - within + item * item_units(tiles);
-        int64_t end = min(min((piece + 1) * each, units), item_unit + item_units(tiles));
-        tile = (int)max(unit - item_unit - SETUP, (int64_t)0);
-        end_tile = (int)(end - item_unit) - SETUP;
+        item = quotient(within, setup + tiles);
+        item_unit = unit - within + item * (setup + tiles);
+        int64_t end = min(min((piece + 1) * each, units), item_unit + setup + tiles);
+        tile = (int)max(unit - item_unit - setup, (int64_t)0);
+        end_tile = (int)(end - item_unit) - setup;
         unit = end;
     } while (tile >= end_tile);
-    int64_t row_tile = quotient(item, a->kv_heads), first_tile = item_unit + SETUP;
+    int64_t row_tile = quotient(item, a->kv_heads), first_tile = item_unit + setup;
     struct place at = {sequence, (int)(item - row_tile * a->kv_heads), (int)row_tile};
     set_keys<T, BALANCED, R>(a, how, at, w);
     w->tile = tile;
@@ -409,33 +414,46 @@ static __device__ uint32_t to_the_right(uint32_t place, int steps) {
     return (place ^ steps % 4 * 32) + steps / 4 * 128;
 }
 
-// S = Q K^T for K keys.
-template <class T, int D, int K>
-static __device__ void multiply_q_k(const uint32_t (*q_reg)[4], uint32_t k_rows, float (*s_reg)[4]) {
+// S = Q K^T of a warp's strips for K keys. Q is in registers, or, with two strips, at q_rows.
+template <class T, int D, int K, int N>
+static __device__ void multiply_q_k(const uint32_t (*q_reg)[4], uint32_t q_rows, uint32_t k_rows,
+                                    float (*s_reg)[K / 8][4]) {
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
-        uint32_t k_at = k_rows + to_the_right(place_by_columns<D>(), step);
+        uint32_t k_at = k_rows + to_the_right(place_by_columns<D>(), step), q_step[N][4];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if (N > 1)
+                ldmatrix_x4(q_step[i], q_rows + i * STRIP * D * 2 + to_the_right(place_by_rows<D>(), step));
+            for (int e = 0; N == 1 && e < 4; e++) q_step[i][e] = q_reg[step][e];
+        }
 #pragma unroll
         for (int n = 0; n < K / 16; n++) {
-            uint32_t k_reg[4], q[4] = {q_reg[step][0], q_reg[step][1], q_reg[step][2], q_reg[step][3]};
+            uint32_t k_reg[4];
             ldmatrix_x4(k_reg, k_at + n * 16 * D * 2);
             const uint32_t left[2] = {k_reg[0], k_reg[1]}, right[2] = {k_reg[2], k_reg[3]};
-            mma_m16n8k16<T>(s_reg[2 * n], q, left);
-            mma_m16n8k16<T>(s_reg[2 * n + 1], q, right);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                mma_m16n8k16<T>(s_reg[i][2 * n], q_step[i], left);
+                mma_m16n8k16<T>(s_reg[i][2 * n + 1], q_step[i], right);
+            }
         }
     }
 }
 
-// O += P V for 16 keys.
-template <class T, int D>
-static __device__ void multiply_p_v(const uint32_t (&p_reg)[4], uint32_t v_rows, float (*o_reg)[4]) {
+// O += P V of N strips for 16 keys.
+template <class T, int D, int N>
+static __device__ void multiply_p_v(const uint32_t (*p_reg)[4], uint32_t v_rows, float (*o_reg)[D / 8][4]) {
 #pragma unroll
     for (int n = 0; n < D / 16; n++) {
         uint32_t v_reg[4];
         ldmatrix_x4_trans(v_reg, v_rows + to_the_right(place_by_rows<D>(), n));
         const uint32_t left[2] = {v_reg[0], v_reg[1]}, right[2] = {v_reg[2], v_reg[3]};
-        mma_m16n8k16<T>(o_reg[2 * n], p_reg, left);
-        mma_m16n8k16<T>(o_reg[2 * n + 1], p_reg, right);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            mma_m16n8k16<T>(o_reg[i][2 * n], p_reg[i], left);
+            mma_m16n8k16<T>(o_reg[i][2 * n + 1], p_reg[i], right);
+        }
     }
 }
 
@@ -494,7 +512,7 @@ template <int R> static __device__ void meet() {
     if (R == STRIP)
         __syncwarp();
     else
-        bar_sync(1 + share<R>(), R / STRIP * WARP);
+        bar_sync(1 + share<R>(), SHARERS<R> * WARP);
 }
 
 // Waits until all but the newest 2 * stages - 1 groups of copies are there.
@@ -522,6 +540,23 @@ static __device__ void load_q(const struct attention *a, const struct work *w, i
     }
 }
 
+// The same of all rows of a block with R of them, to shared memory: for two strips a warp has not the
+// registers.
+template <class T, int D, int R>
+static __device__ void store_q(const struct attention *a, const struct work *w, char *q_smem) {
+    uint32_t signs = a->scale < 0.0f ? 0x80008000 : 0;
+    for (int n = (int)threadIdx.x; n < R * D / 8; n += THREADS<R>) {
+        int r = n / (D / 8), chunk = n % (D / 8);
+        struct row_place at = row_at(w, r);
+        uint4 x = {};
+        if (r < w->rows && chunk * 8 < a->head_dim)
+            x = *(const uint4 *)((const T *)w->q + at.token * a->q.stride_row + at.head * a->q.stride_head +
+                                 chunk * 8);
+        x.x ^= signs, x.y ^= signs, x.z ^= signs, x.w ^= signs;
+        *(uint4 *)(q_smem + chunk_at<D>(r, chunk)) = x;
+    }
+}
+
 // Where the tiles of a part are.
 struct source {
     const void *k, *v;
@@ -532,102 +567,130 @@ static __device__ struct source source_of(const struct work *w) {
     return from;
 }
 
-// (Field by field: a structure that is chosen as a whole, the compiler would keep in memory.)
-static __device__ struct source choose(bool second, const struct source *x, const struct source *y) {
-    struct source from = {second ? y->k : x->k, second ? y->v : x->v, second ? y->keys : x->keys,
-                          second ? y->tile : x->tile, second ? y->end : x->end};
-    return from;
-}
-
 // Starts the copies of tile number n of a part, if there is one, to a stage's K or V.
 template <class T, int D, int R>
 static __device__ void load_tile(const struct attention *a, const struct source *from, bool is_v, int n,
                                  uint32_t stage) {
-    constexpr int LOADERS = R / STRIP * WARP;
+    constexpr int LOADERS = SHARERS<R> * WARP;
     int first = share<R>() * KEYS<R>;  // of the tile's keys
     uint32_t to = stage + (is_v ? HALF_STAGE<D> : 0) + first * D * 2;
     if (n < from->end - from->tile)
         load_rows<T, D, LOADERS, KEYS<R>>(is_v ? from->v : from->k, is_v ? a->v.stride_row : a->k.stride_row,
                                           (from->tile + n) * TILE + first, from->keys, a->head_dim,
-                                          strip<R>() * WARP + lane(), to);
+                                          warp() / SHARES<R> * WARP + lane(), to);
     cp_async_commit();  // without a tile an empty group: the count stays right
 }
 
-// Scores of keys that a row does not see, or that do not exist, become -inf.
-template <int K> static __device__ void mask(const int *until, int first_key, float (*s_reg)[4]) {
+// Scores of keys that a row does not see, or that do not exist, become -inf. (Rows that do not exist see what
+// the last one does.)
+template <int K>
+static __device__ void mask(const struct attention *a, const struct work *w, int first_row, int first_key,
+                            float (*s_reg)[4]) {
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
+        int until = sees(a, w, row_at(w, min(first_row + h * 8 + lane_row(), w->rows - 1)).token);
 #pragma unroll
         for (int e = 0; e < K / 4; e++)
-            if (first_key + e / 2 * 8 + lane_column() + e % 2 >= until[h])
+            if (first_key + e / 2 * 8 + lane_column() + e % 2 >= until)
                 s_reg[e / 2][2 * h + e % 2] = -INFINITY;
+    }
 }
+
+// `balanced` has the first tiles of what comes next on their way while it merges what it has of a part. (Not
+// with more rows: it merges where the ring is.)
+template <int R, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED &&R == STRIP;
 
 // K and V come in groups of copies of their own, through a ring of stages: the place of a K is filled again
-// as soon as S is there, so that a whole ring is always on its way. This fills it first.
-template <class T, int D, int R>
-static __device__ void fill_ring(const struct attention *a, const struct work *w, int stages, uint32_t ring) {
-    struct source from = source_of(w);
-    for (int s = 0; s < stages; s++)
-        for (int v = 0; v < 2; v++) load_tile<T, D, R>(a, &from, v == 1, s, ring + s * 2 * HALF_STAGE<D>);
+// as soon as S is there, so that a whole ring is always on its way. What is loaded is a ring ahead of what is
+// computed. Behind a part's last tile come, with AHEAD, the tiles of the parts that follow it in `works`, a
+// ring too, as far as they are known.
+struct loader {
+    struct source from;
+    int part, tile;  // the next to be loaded: a tile of `from`, the source of this part
+    bool is_dry;     // nothing more was known: from here on nothing is loaded until a part begins anew
+};
+template <int D, int R, int STEP> constexpr int WORKS = LOADS_AHEAD<R, STEP> ? MOST_STAGES<D> + 2 : 1;
+
+// Number of the tile to load next, or one that does not exist.
+template <int PARTS> static __device__ int next_tile(const struct work *works, int known, struct loader *at) {
+    while (PARTS > 1 && !at->is_dry && at->tile >= at->from.end - at->from.tile) {
+        const struct work *w = works + (at->part + 1) % PARTS;
+        at->is_dry = at->part == known || w->rows == 0;
+        if (at->is_dry) break;
+        at->part++;
+        at->tile = 0;
+        at->from.k = w->k, at->from.v = w->v, at->from.keys = w->keys;
+        at->from.tile = w->tile, at->from.end = source_of(w).end;
+    }
+    return at->is_dry ? INT_MAX : at->tile;
 }
 
-// The part's tiles are in the ring from *stage on. Behind its last one, with AHEAD, comes the next part,
-// unless that or this one is shorter than the ring: true if so.
-template <class T, int D, int R, bool AHEAD>
-static __device__ bool attend(const struct attention *a, const struct work *w, const struct work *next,
-                              int stages, float factor, uint32_t ring, int *stage, float *m_reg, float *l_reg,
-                              float (*o_reg)[4]) {
-    constexpr int K = KEYS<R>;
+// Fills the ring from the beginning of part `part` on.
+template <class T, int D, int R, int PARTS>
+static __device__ void fill_ring(const struct attention *a, const struct work *works, int part, int known,
+                                 int stages, uint32_t ring, struct loader *at) {
+    at->from = source_of(works + part % PARTS);
+    at->part = part;
+    at->tile = 0;
+    at->is_dry = false;
+    for (int n = 0; n < stages; n++, at->tile++) {
+        int tile = next_tile<PARTS>(works, known, at);
+        for (int v = 0; v < 2; v++)
+            load_tile<T, D, R>(a, &at->from, v == 1, tile, ring + n * 2 * HALF_STAGE<D>);
+    }
+}
+
+// Part number `part`, whose tiles are in the ring from *stage on, and *at behind them.
+template <class T, int D, int R, int PARTS>
+static __device__ void attend(const struct attention *a, const struct work *works, int part, int known,
+                              int stages, float factor, uint32_t ring, uint32_t q, int *stage,
+                              struct loader *at, float (*m_reg)[2], float (*l_reg)[2],
+                              float (*o_reg)[D / 8][4]) {
+    constexpr int K = KEYS<R>, N = STRIPS<R>;
+    const struct work *w = works + part % PARTS;
     // Not to be asked of shared memory again for each tile: a warp that waits has nobody to step in.
-    struct source mine = source_of(w), then = mine;
+    struct source mine = PARTS == 1 ? at->from : source_of(w);
     int open_keys = w->open_keys, rows = w->rows, tiles = mine.end - mine.tile;
-    bool goes_on = false;
-    if (AHEAD && next->rows > 0) {
-        then = source_of(next);
-        goes_on = min(tiles, then.end - then.tile) >= stages;
-    }
     int first_row = strip<R>() * STRIP;
-    uint32_t q_reg[D / 16][4];
-    load_q<T, D>(a, w, first_row, q_reg);
-    int until[2];
-    for (int h = 0; h < 2; h++) {
-        int r = first_row + h * 8 + lane_row();
-        until[h] = r < rows ? sees(a, w, row_at(w, r).token) : mine.keys;
-    }
-    bool is_half = rows - first_row <= STRIP / 2;  // no row has h = 1
+    uint32_t q_reg[D / 16][4], q_rows = q + first_row * D * 2;
+    if (N == 1) load_q<T, D>(a, w, first_row, q_reg);
     for (int n = 0; n < tiles; n++) {
         uint32_t k_tile = ring + *stage * 2 * HALF_STAGE<D>, k_rows = k_tile + share<R>() * K * D * 2;
         int first_key = (mine.tile + n) * TILE + share<R>() * K;
         bool is_some = first_key < mine.keys && first_row < rows;  // else the warp only loads
-        bool is_next = goes_on && n + stages >= tiles;
-        struct source from = choose(is_next, &mine, &then);
-        int to_load = n + stages - (is_next ? tiles : 0);
-        float s_reg[K / 8][4] = {};
+        float s_reg[N][K / 8][4] = {};
         wait_for_oldest<MOST_STAGES<D>>(stages);  // K is there
         meet<R>();
-        if (is_some) multiply_q_k<T, D, K>(q_reg, k_rows, s_reg);
+        if (is_some) multiply_q_k<T, D, K, N>(q_reg, q_rows, k_rows, s_reg);
         meet<R>();  // nobody still reads K
-        load_tile<T, D, R>(a, &from, false, to_load, k_tile);
-        if (is_some) {
-            if (first_key + K > open_keys) mask<K>(until, first_key, s_reg);
-            raise_maximum<D, K>(factor, is_half, s_reg, m_reg, l_reg, o_reg);
-        }
+        int to_load = next_tile<PARTS>(works, known, at);
+        load_tile<T, D, R>(a, &at->from, false, to_load, k_tile);
+        if (is_some)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                bool is_half = rows - first_row - i * STRIP <= STRIP / 2;  // no row has h = 1
+                if (first_key + K > open_keys) mask<K>(a, w, first_row + i * STRIP, first_key, s_reg[i]);
+                raise_maximum<D, K>(factor, is_half, s_reg[i], m_reg[i], l_reg[i], o_reg[i]);
+            }
         wait_for_oldest<MOST_STAGES<D>>(stages);  // V is there
         meet<R>();
         if (is_some)
 #pragma unroll
             for (int m = 0; m < K / 16; m++) {
-                uint32_t p_reg[4] = {};
-                exponentials<T>(factor, is_half, &s_reg[2 * m], m_reg, l_reg, p_reg);
-                multiply_p_v<T, D>(p_reg, k_rows + HALF_STAGE<D> + m * 16 * D * 2, o_reg);
+                uint32_t p_reg[N][4] = {};
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    bool is_half = rows - first_row - i * STRIP <= STRIP / 2;
+                    exponentials<T>(factor, is_half, &s_reg[i][2 * m], m_reg[i], l_reg[i], p_reg[i]);
+                }
+                multiply_p_v<T, D, N>(p_reg, k_rows + HALF_STAGE<D> + m * 16 * D * 2, o_reg);
             }
         meet<R>();  // nobody still reads V
-        load_tile<T, D, R>(a, &from, true, to_load, k_tile);
+        load_tile<T, D, R>(a, &at->from, true, to_load, k_tile);
+        at->tile++;
         *stage = *stage + 1 < stages ? *stage + 1 : 0;
     }
-    if (!goes_on) cp_async_wait_all();
-    return goes_on;
+    if (PARTS == 1) cp_async_wait_all();  // what comes next takes the ring's place
 }
 
 // ---- merging ----
@@ -777,45 +840,33 @@ static __device__ void merge_parts(const struct kept *row, int first, float *m, 
     // END SOLUTION
 }
 
-// The end of a part: the warps' sums to shared memory, merged there if they are of the same rows, and from
-// there to the result if this is all of the item, else to the part's slot.
+// Merges what the block's warps have in shared memory of their strips number i, a row of them per warp, and
+// stores it: to the result if this is all of the item, else to the part's slot.
 template <class T, int D, int R, int STEP>
-static __device__ void finish(const struct attention *a, const struct division *how, const struct work *w,
-                              const float *m_reg, const float *l_reg, const float (*o_reg)[4],
-                              float *sums_smem, float2 (*statistics_smem)[STRIP]) {
-    int me = warp();
-    __syncthreads();  // nobody still reads K and V, whose place it takes
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (strip<R>() * STRIP + h * 8 >= w->rows) continue;
-        int r = h * 8 + lane_row();
-        float l = quad_sum(l_reg[h]);
-        if (lane_column() == 0) statistics_smem[me][r] = make_float2(m_reg[h], l);
-        float *sums = sums_smem + (me * STRIP + r) * SUMS_STRIDE<D> + lane_column();
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            *(float2 *)(sums + n * 8) = make_float2(o_reg[n][2 * h], o_reg[n][2 * h + 1]);
-    }
-    __syncthreads();  // all of it is there
-    for (int r = me; r < w->rows; r += WARPS<R>) {
-        // BEGIN SOLUTION merge_warps: the same for what the block's warps, SHARES<R> of them, have of this
-        // row.
-        int first = r / STRIP * SHARES<R>;  // of the warps that have the row
+static __device__ void merge_strips(const struct attention *a, const struct division *how,
+                                    const struct work *w, int i, const float *sums_smem) {
+    for (int n = warp(); n < R / STRIPS<R>; n += WARPS<R>) {
+        int r = (n / STRIP * STRIPS<R> + i) * STRIP + n % STRIP;
+        if (r >= w->rows) continue;
+        // BEGIN SOLUTION merge_warps: m, l and the sums of row r over the warps that share it, SHARES<R> of
+        // them.
+        constexpr int APART = STRIP * SUMS_STRIDE<D>;  // warps
+        const float *row = sums_smem + n / STRIP * SHARES<R> * APART + n % STRIP * SUMS_STRIDE<D>;
         float m = LOWEST, l = 0.0f;
         struct columns<D> sums = {};
 #pragma unroll
-        for (int n = first; n < first + SHARES<R>; n++) m = fmaxf(m, statistics_smem[n][r % STRIP].x);
+        for (int k = 0; k < SHARES<R>; k++) m = fmaxf(m, row[k * APART + D]);
 #pragma unroll
-        for (int n = first; n < first + SHARES<R>; n++) {
-            float2 share = statistics_smem[n][r % STRIP];
+        for (int k = 0; k < SHARES<R>; k++) {
+            float2 share = *(const float2 *)(row + k * APART + D);
             float weight = ex2(share.x - m);
             l += weight * share.y;
-            struct columns<D> c = load_columns<D>(sums_smem + (n * STRIP + r % STRIP) * SUMS_STRIDE<D>);
+            struct columns<D> c = load_columns<D>(row + k * APART);
             add_columns<D>(&sums, weight, &c);
         }
         // STUB float m = LOWEST, l = 0.0f;
         // STUB struct columns<D> sums = {};
-        // STUB (void)sums_smem, (void)statistics_smem;
+        // STUB (void)sums_smem;
         // END SOLUTION
         if (w->parts == 1) {
             store_row<T, D>(a, w, r, m, l, &sums);
@@ -827,52 +878,96 @@ static __device__ void finish(const struct attention *a, const struct division *
     }
 }
 
+// The end of a part: the warps' sums to shared memory, where they are merged and go on from. Strips of a warp
+// one after the other: there is no more place.
+template <class T, int D, int R, int STEP>
+static __device__ void finish(const struct attention *a, const struct division *how, const struct work *w,
+                              const float (*m_reg)[2], const float (*l_reg)[2],
+                              const float (*o_reg)[D / 8][4], float *sums_smem) {
+#pragma unroll
+    for (int i = 0; i < STRIPS<R>; i++) {
+        __syncthreads();  // nobody still reads K and V, whose place it takes, or the strip before
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if ((strip<R>() + i) * STRIP + h * 8 >= w->rows) continue;
+            float *row = sums_smem + (warp() * STRIP + h * 8 + lane_row()) * SUMS_STRIDE<D>;
+            float l = quad_sum(l_reg[i][h]);
+            if (lane_column() == 0) *(float2 *)(row + D) = make_float2(m_reg[i][h], l);
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                *(float2 *)(row + n * 8 + lane_column()) =
+                    make_float2(o_reg[i][n][2 * h], o_reg[i][n][2 * h + 1]);
+        }
+        __syncthreads();  // all of it is there
+        merge_strips<T, D, R, STEP>(a, how, w, i, sums_smem);
+    }
+}
+
 // ---- the kernels ----
 
-// `balanced` has the next part's first tiles on their way while it merges what it has of this one. (Not with
-// more rows: it merges where the ring is.)
-template <int R, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED &&R == STRIP;
+// Finds the parts after part n, of which those up to `known` are, until they fill a ring while n is worked
+// on, or there is no more place or part. Returns the last that is known. One thread.
+template <class T, int R, int PARTS>
+static __device__ int look_ahead(const struct attention *a, const struct division *how, struct work *works,
+                                 int n, int known) {
+    int tiles = 0;
+    for (int p = n; works[p % PARTS].rows > 0; p++) {
+        if (p > n) tiles += max(source_of(works + p % PARTS).end - works[p % PARTS].tile, 0);
+        if (p < known) continue;
+        if (tiles >= how->stages || p + 1 == n + PARTS) break;
+        next_part<T, R>(a, how, works + p % PARTS, works + (p + 1) % PARTS);
+        known = p + 1;
+    }
+    return known;
+}
 
 template <class T, int D, int R, int STEP>
 __global__ void __launch_bounds__(THREADS<R>, 1)
     decode(struct attention a, struct division how, float factor) {
-    constexpr bool AHEAD = LOADS_AHEAD<R, STEP>;
-    constexpr int WORKS = AHEAD ? 2 : 1;
+    constexpr int PARTS = WORKS<D, R, STEP>;
     extern __shared__ __align__(128) char shared_smem[];  // the ring: stages of K [TILE][D], V [TILE][D]
-    __shared__ float2 statistics_smem[WARPS<R>][STRIP];
-    __shared__ struct work works[WORKS];
-    __shared__ bool is_last;  // of the blocks of an item
+    __shared__ struct work works[PARTS];                  // part n is in place n % PARTS
+    __shared__ int last_found;                            // part
+    __shared__ bool is_last;                              // of the blocks of an item
     uint32_t ring = shared_address(shared_smem);
-    float *sums_smem = (float *)(shared_smem + (AHEAD ? how.stages * 2 * HALF_STAGE<D> : 0));
-    bool is_loaded = false;
-    int stage = 0;
+    char *behind_ring = shared_smem + how.stages * 2 * HALF_STAGE<D>, *q_smem = behind_ring;
+    float *sums_smem = (float *)(PARTS > 1 ? behind_ring : shared_smem);
+    struct loader at = {{}, -1, 0, true};
+    int stage = 0, known = 0;
     if (a.sequences > 0) griddepcontrol_wait();  // the lengths and the plan are there
     for (int n = 0;; n++) {
-        struct work *w = works + n % WORKS, *next = works + (n + 1) % WORKS;
-        if (n == 0 || !AHEAD) {
+        struct work *w = works + n % PARTS;
+        if (n == 0 || PARTS == 1) {
             if (STEP == BALANCED) {
                 if (threadIdx.x == 0) next_part<T, R>(&a, &how, n == 0 ? nullptr : w, w);
             } else if (warp() == 0) {
                 find_part<T, STEP, R>(&a, &how, (int)blockIdx.x, (int)blockIdx.y, w);
             }
             __syncthreads();  // what K and V are loaded by is written
+            known = n;
         }
         if (n == 0) griddepcontrol_wait();  // K, V and Q are there, and nobody still needs the parts before
         if (w->rows == 0) return;
-        if (!is_loaded) {
+        if (PARTS == 1 || (at.is_dry && n > at.part)) {
             stage = 0;
-            fill_ring<T, D, R>(&a, w, how.stages, ring);
+            fill_ring<T, D, R, PARTS>(&a, works, n, known, how.stages, ring, &at);
         }
         griddepcontrol_launch_dependents();
         if (threadIdx.x == 0) {
             set_rows<T>(&a, w);
-            if (AHEAD) next_part<T, R>(&a, &how, w, next);
+            if (PARTS > 1) last_found = look_ahead<T, R, PARTS>(&a, &how, works, n, known);
         }
-        __syncthreads();  // all of *w and *next is written
-        float m_reg[2] = {LOWEST, LOWEST}, l_reg[2] = {}, o_reg[D / 8][4] = {};
-        is_loaded =
-            attend<T, D, R, AHEAD>(&a, w, next, how.stages, factor, ring, &stage, m_reg, l_reg, o_reg);
-        finish<T, D, R, STEP>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem, statistics_smem);
+        __syncthreads();  // all of *w is written, and what follows it
+        if (PARTS > 1) known = last_found;
+        if (STRIPS < R >> 1) {
+            store_q<T, D, R>(&a, w, q_smem);
+            __syncthreads();  // all of Q is there
+        }
+        float m_reg[STRIPS<R>][2], l_reg[STRIPS<R>][2] = {}, o_reg[STRIPS<R>][D / 8][4] = {};
+        for (int i = 0; i < 2 * STRIPS<R>; i++) m_reg[i / 2][i % 2] = LOWEST;
+        attend<T, D, R, PARTS>(&a, works, n, known, how.stages, factor, ring, shared_address(q_smem), &stage,
+                               &at, m_reg, l_reg, o_reg);
+        finish<T, D, R, STEP>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem);
         if (STEP >= ONE_LAUNCH && w->parts > 1) {
             __syncthreads();  // the part is written before it is counted
             if (threadIdx.x == 0)
@@ -888,7 +983,7 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
                 }
         }
         if (STEP != BALANCED) return;
-        __syncthreads();  // nobody still reads *w or shared memory
+        __syncthreads();  // nobody still reads *w or shared memory, or what was found
     }
 }
 
@@ -1014,7 +1109,7 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
     }
     s.blocks = items * s.splits;
     if (STEP == BALANCED) {
-        int64_t most = min(items * item_units(key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
+        int64_t most = min(items * (setup_units(a) + key_tiles(a->seqlen_k)), (int64_t)MOST_ROUNDS);
         s.blocks = min(a->splits > 0 ? items * a->splits : multiprocessors, most);
         // A piece for each block. Or each item is one, so that nobody has to merge parts, if sequences are
         // equally long and items fill the waves of blocks to 95 %.
@@ -1102,11 +1197,11 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     struct sizes s = sizes_of<STEP>(&a);
     struct division how = division_of<STEP>(&a, &s);
     if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters(), how.drawn = how.done + MOST_ROUNDS;
-    // As many stages as fit into the shared memory of this GPU, beside the kernel's variables and, with
-    // LOADS_AHEAD, the warps' sums, which else take the ring's place.
-    constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> ? 1024 : 2048;
+    // As many stages as fit into the shared memory of this GPU, beside the kernel's variables, Q of two
+    // strips a warp and, with LOADS_AHEAD, the warps' sums, which else take the ring's place.
+    constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> && D == 128 ? 1024 : 2048;
     constexpr int SUMS = WARPS<R> * STRIP * SUMS_STRIDE<D> * (int)sizeof(float);
-    constexpr int BESIDE = LOADS_AHEAD<R, STEP> ? SUMS : 0;
+    constexpr int BESIDE = LOADS_AHEAD<R, STEP> ? SUMS : STRIPS < R >> 1 ? R * D * 2 : 0;
     int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - BESIDE;
     how.stages = min(min(most / STAGE, MOST_STAGES<D>), stages_of<STEP>(&a, &s));
     int bytes = max(how.stages * STAGE + BESIDE, SUMS);

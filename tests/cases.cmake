@@ -253,7 +253,7 @@ lab_case(splits_tile_borders --seqlen-q 1 --seqlen-k 385 --heads 2 --dim 16 --sp
 lab_case(splits_rows_17 PROBE --seqlen-q 17 --seqlen-k 513 --heads 1 --dim 16 --splits 4 --causal)
 lab_case(splits_rows_32 --seqlen-q 8 --seqlen-k 700 --heads 8 --kv-heads 2 --dim 128 --splits 2 --causal)
 lab_case(splits_rows_33 --seqlen-q 11 --seqlen-k 300 --heads 3 --kv-heads 1 --dim 16 --splits 2 --causal)
-lab_case(splits_rows_64 --seqlen-q 16 --seqlen-k 400 --heads 4 --kv-heads 1 --dim 64 --splits 3 --causal)
+lab_case(splits_rows_64 PROBE --seqlen-q 16 --seqlen-k 400 --heads 4 --kv-heads 1 --dim 64 --splits 3 --causal)
 lab_case(splits_rows_65 --seqlen-q 13 --seqlen-k 300 --heads 5 --kv-heads 1 --dim 24 --splits 2 --causal)
 lab_case(splits_empty_part PROBE --seqlen-q 200 --seqlen-k 400 --heads 1 --dim 16 --splits 4 --causal)  # hidden from the first rows
 lab_case(splits_steep PROBE --seqlen-q 1 --seqlen-k 600 --heads 1 --dim 16 --inputs steep --splits 4)  # parts of far apart maxima
@@ -269,6 +269,7 @@ lab_case(splits_1_ragged_causal --seqlens-q 9,0,30,2,1 --seqlens-k 900,70,140,1,
 lab_case(splits_1_ring PROBE --seqlen-q 1 --seqlen-k 1500 --heads 4 --kv-heads 2 --dim 64 --splits 1)  # more tiles than stages
 lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-heads 1 --dim 128 --splits 1 --causal)
 lab_case(splits_1_ring_goes_on PROBE --seqlens-q 1,1,1,1 --seqlens-k 1792,1000,1000,1000 --heads 1 --dim 128 --splits 1)  # into the next part
+lab_case(splits_1_short_parts PROBE --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 900,3,0,130,0,1,700 --heads 6 --kv-heads 3 --dim 16 --splits 1)  # several on their way
 lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
 lab_case(queries_264_heads SPLITS --batch 3 --seqlen-q 2 --seqlen-k 150 --heads 176 --kv-heads 88 --dim 8 --causal)  # whole items, drawn
 lab_case(decode_many_heads SPLITS --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors

@@ -1,7 +1,7 @@
 # What lab 08's kernels move. N keys, at least one, M queries, d head_dim, H query heads and G heads of K and V; 2 bytes a number, LSE 4.
 #
 # A block has up to 16, 32 or 64 rows, as many as there are: of one query head in `unsplit`, else of all g of a group. Each row is
-# read by the W warps that share the keys of a tile. A head's keys are T tiles of 128, cut into P parts: as --splits says, else into
+# read by the 4 warps that share the keys of a tile, or, of 64 rows, once, to shared memory. A head's keys are T tiles of 128, cut into P parts: as --splits says, else into
 # as many as there are tiles, which is the best for the few heads here, in blocks that one wave has room for.
 only N > 0 && M > 0
 let D = d <= 64 ? 64 : 128  # to which head_dim is filled up
@@ -10,9 +10,9 @@ let P = S > 0 && S < T ? S : T
 let g = H / G
 let R = M * g
 let B = R > 32 ? 64 : R > 16 ? 32 : 16
-let W = R > 32 ? 2 : 4
+let W = R > 32 ? 1 : 4
 let b = M > 32 ? 64 : M > 16 ? 32 : 16  # and of `unsplit`
-let w = M > 32 ? 2 : 4
+let w = M > 32 ? 1 : 4
 
 # Keys that the last row of each tile of rows sees, summed over these tiles: e for `unsplit`.
 sum E up(R,B) = !causal ? N : (((i + 1)*B < R ? (i + 1)*B : R) - 1) / g + 1 + N - M > 0 ? (((i + 1)*B < R ? (i + 1)*B : R) - 1) / g + 1 + N - M : 0
@@ -35,6 +35,6 @@ balanced    *       writes     = H*M * (2*d + 4) + (P > 1 ? H*M * P * (4*D + 8) 
 only N > 0 && M > 0 && R <= 64 && (!causal || N >= M)
 split       decode  reads      = 2 * G*N*d * 2 + H * P*W * 2*M*d
 
-# Tensor cores multiply whole tiles: of a warp's keys, 32 or 64, by 16 rows.
+# Tensor cores multiply whole tiles: of a warp's 32 keys by 16 rows, of 64 rows by 32.
 only N > 0 && M > 0 && R <= 64 && (!causal || N >= M)
-split       decode  tensor_flops = G * up(N, 128/W) * 128/W * up(R, 16)*16 * 4*D
+split       decode  tensor_flops = G * up(N, 32) * 32 * (R > 32 ? up(R, 32)*32 : up(R, 16)*16) * 4*D

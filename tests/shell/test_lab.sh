@@ -307,7 +307,7 @@ END
 forget
 expect 1 'backend: gpu' grade x
 called "^grade --root $house --tools $house/build/cpu --jobs [0-9]+ --gpu $house/build/gpu x\$"
-called '^cmake --build .*/gpu .* --target grade_check grade_runtime$'
+called '^cmake --build .*/gpu .* --target grade_check grade_device grade_runtime$'
 forget
 expect 1 'backend: cpu' grade x --backend=cpu
 called "^grade --root $house --tools $house/build/cpu --jobs [0-9]+ x\$"
