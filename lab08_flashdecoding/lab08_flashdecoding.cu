@@ -1116,7 +1116,7 @@ template <int STEP> static struct sizes sizes_of(const struct attention *a) {
         int64_t waves = ceil_divide(items, max(s.blocks, (int64_t)1));
         bool are_whole = a->splits == 0 && a->sequences == 0 && 100 * items >= 95 * waves * s.blocks;
         s.pieces = are_whole ? min(items, most) : s.blocks;
-        s.slots = 2 * s.pieces;
+        s.slots = are_whole && items <= most ? 0 : 2 * s.pieces;
         if (a->sequences > 0) s.plan_bytes = (a->sequences + 1) * sizeof(int64_t) + s.pieces * sizeof(int);
     }
     s.statistics_bytes = s.slots * rows * sizeof(float2);
@@ -1196,7 +1196,8 @@ static void launch_early(void (*kernel)(struct attention, Parameters...), dim3 g
 template <class T, int D, int R, int STEP> static void launch(struct attention a) {
     struct sizes s = sizes_of<STEP>(&a);
     struct division how = division_of<STEP>(&a, &s);
-    if (STEP >= ONE_LAUNCH && s.slots > 0) how.done = done_counters(), how.drawn = how.done + MOST_ROUNDS;
+    if (STEP == BALANCED || (STEP == ONE_LAUNCH && s.slots > 0))
+        how.done = done_counters(), how.drawn = how.done + MOST_ROUNDS;
     // As many stages as fit into the shared memory of this GPU, beside the kernel's variables, Q of two
     // strips a warp and, with LOADS_AHEAD, the warps' sums, which else take the ring's place.
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> && D == 128 ? 1024 : 2048;
@@ -1252,8 +1253,8 @@ static const struct kernel kernels[] = {
      IN_PARTS, nullptr, nullptr, nullptr, blocks_of<SPLIT>},
     {"one_launch", "the last block merges", launch_one_launch, workspace_of<ONE_LAUNCH>, IN_PARTS, nullptr,
      nullptr, nullptr, blocks_of<ONE_LAUNCH>},
-    {"balanced", "pieces of as many keys, drawn by blocks", launch_balanced, workspace_of<BALANCED>, IN_PARTS,
-     nullptr, nullptr, nullptr, blocks_of<BALANCED>, plan_balanced},
+    {"balanced", "pieces that take equally long, or whole items", launch_balanced, workspace_of<BALANCED>,
+     IN_PARTS, nullptr, nullptr, nullptr, blocks_of<BALANCED>, plan_balanced},
 };
 
 static const struct lab lab08 = {
