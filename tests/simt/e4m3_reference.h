@@ -5,13 +5,12 @@
 
 #include <math.h>
 
-// x without what is below 2^lowest.
-static inline double cut_below(double x, int lowest) { return ldexp(trunc(ldexp(x, -lowest)), lowest); }
+// x without what is below `unit`, a power of two.
+static inline double cut_below(double x, double unit) { return trunc(x / unit) * unit; }
 
 static inline int exponent_of(double x, int smallest) {
-    int exponent;
-    frexp(x, &exponent);
-    return exponent - 1 > smallest ? exponent - 1 : smallest;
+    int exponent = ilogb(x);
+    return exponent > smallest ? exponent : smallest;
 }
 
 // sum + the products of `count` numbers, finite all; a and b are e4m3, `step` apart.
@@ -24,10 +23,9 @@ static inline double e4m3_sum_slowly(double sum, const float *a, int a_step, con
         int exponent = exponent_of(x, -6) + exponent_of(y, -6);
         if (exponent > top) top = exponent;
     }
-    double total = cut_below(sum, top - 13);
-    for (int k = 0; k < count; ++k)
-        total += cut_below((double)a[k * a_step] * (double)b[k * b_step], top - 13);
-    return total != 0 ? cut_below(total, exponent_of(total, -126) - 13) : 0;
+    double unit = ldexp(1, top - 13), total = cut_below(sum, unit);
+    for (int k = 0; k < count; ++k) total += cut_below((double)a[k * a_step] * (double)b[k * b_step], unit);
+    return total != 0 ? cut_below(total, ldexp(1, exponent_of(total, -126) - 13)) : 0;
 }
 
 #endif

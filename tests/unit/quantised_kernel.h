@@ -4,6 +4,7 @@
 #ifndef QUANTISED_KERNEL_H
 #define QUANTISED_KERNEL_H
 
+#include "../simt/e4m3_reference.h"
 #include "case.h"
 
 enum { MOST_TOKENS = 600, MOST_COLUMNS = 128 };
@@ -28,6 +29,7 @@ struct way {
     int tile;          // keys at a time
     int from_the_end;  // tiles, and columns of the dot products, from the last to the first
     enum fault fault;
+    int cuts;  // P V of a tile is summed as tensor cores do it, else in fp32
 };
 
 // A head as e4m3 numbers and scales.
@@ -108,6 +110,21 @@ static inline float scale_at(const struct stored *s, int i, int tokens, int of_n
     return s->scale[of_next ? (block + 1) % blocks : block];
 }
 
+// sums += P V of keys first ... end - 1, of which 32 have one scale, as tensor cores sum it.
+static inline void add_cut_off(const struct stored *v, const float *weight, int first, int end, float *sums) {
+    for (int c = 0; c < problem.host.head_dim; ++c) {
+        double sum = 0;
+        float scale = v->scale[first / 128];
+        for (int j = first; j < end; j += 32) {
+            float next = v->scale[j / 128];
+            if (next != scale) sums[c] += (float)sum * scale, sum = 0;
+            scale = next;
+            sum = e4m3_sum_slowly(sum, weight + j, 1, &v->x[j][c], MOST_COLUMNS, end - j < 32 ? end - j : 32);
+        }
+        sums[c] += (float)sum * scale;
+    }
+}
+
 static inline void one_query(struct way way, const struct stored *q, const struct stored *k,
                              const struct stored *v, int i, struct tensor o, float *lse) {
     const struct attention *a = &problem.host;
@@ -118,7 +135,7 @@ static inline void one_query(struct way way, const struct stored *q, const struc
     for (int t = 0; t < tiles; ++t) {
         int first = (way.from_the_end ? tiles - 1 - t : t) * way.tile;
         int end = first + way.tile < n ? first + way.tile : n;
-        float s[MOST_TOKENS], max = -INFINITY;
+        float s[MOST_TOKENS], weights[MOST_TOKENS], max = -INFINITY;
         for (int j = first; j < end; ++j) {
             float dot = 0;
             for (int c = 0; c < q->columns; ++c) {
@@ -141,13 +158,15 @@ static inline void one_query(struct way way, const struct stored *q, const struc
             from = max;
         }
         for (int j = first; j < end; ++j) {
+            weights[j] = 0;
             if (!sees(a, i, j)) continue;
             float p = expf(s[j] - from), weight = to_e4m3(p * up, way.fault != FAULT_P_OVERFLOW);
             float v_scale = scale_at(v, j, n, way.fault == FAULT_V_SCALE);
             if (way.fault == FAULT_NO_V_SCALE) v_scale = 1;
-            sum += p;
-            for (int c = 0; c < a->head_dim; ++c) sums[c] += weight * v->x[j][c] * v_scale;
+            sum += p, weights[j] = weight;
+            for (int c = 0; c < a->head_dim && !way.cuts; ++c) sums[c] += weight * v->x[j][c] * v_scale;
         }
+        if (way.cuts) add_cut_off(v, weights, first, end, sums);
     }
     int empty = from == -INFINITY && sum == 0;
     for (int c = 0; c < a->head_dim; ++c)
