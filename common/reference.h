@@ -96,7 +96,8 @@ void reference_free(struct reference *out);
 //
 // The errors of Q, K and V, by far the most, are the same in a kernel. But it rounds P under the maximum so
 // far, and may err where the emulation, in a few rows, is lucky. So `least` of O is two standard deviations
-// of what P's rounding does, as if it were random where p lies between two numbers of e4m3; and what tensor
+// of what P's rounding does, as if it were random where p lies between two numbers of e4m3 (but for the row's
+// largest, if no other is as large in another block: that is exact); and what tensor
 // cores cut off, as if that were random, too: half a unit of each term that has so many bits.
 //
 // In the worst case of row_error, a score is off by |scale| (|q| |dk| + |dq| |k| + |dq| |dk|) beside fp32's

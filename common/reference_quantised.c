@@ -178,13 +178,13 @@ static int take_query(const struct emulation *e, int64_t batch, int64_t head, in
 
 // p, in [0, 256], as e4m3; adds to *squares that of what rounding it changes where its place between two
 // numbers is as good as random: of numbers `step` apart step / sqrt(12) in the mean, of what becomes 0 all.
-static float store_p(float p, float v_max, double *squares) {
+// exact: that is 256 in every order of the keys.
+static float store_p(float p, float v_max, int exact, double *squares) {
     float stored = float_from_e4m3(e4m3_from_float(p));
     int exponent = (int)(bits_of_float(stored) >> 23) - 127;
     double step = ldexp(1, (exponent > -6 ? exponent : -6) - 3),
            size = stored > 0 ? step / sqrt(12) : (double)p;
-    // The row's largest is 256 in every order of the keys.
-    if (p < QUANTISE_P_MAX) *squares += size * size * (double)v_max * (double)v_max;
+    if (!exact) *squares += size * size * (double)v_max * (double)v_max;
     return stored;
 }
 
@@ -255,9 +255,15 @@ static double emulate_row(const struct emulation *e, struct scratch *w, struct s
     struct softmax row = softmax_float(p, k.n, a->scale, DTYPE_FP32);
     float sum = (float)row.sum;
     double squares = 0;
+    int largest = 0;
+    for (int64_t j = 0; j < k.n; ++j) largest += p[j] == 1;
+    // The row's largest is exact in every order of the keys. But of several in different blocks one may be
+    // all that is: a kernel may have the scale of V in P, and a maximum that stays behind a little.
+    int exact = largest == 1 || keys.end - keys.first <= QUANTISE_BLOCK;
     for (int j = keys.first; j < keys.end; ++j) {
         float v_max = h->v.max[j] * h->v_scale[j / QUANTISE_BLOCK];
-        p[j - keys.first] = store_p(p[j - keys.first] * QUANTISE_P_MAX, v_max, &squares);
+        float *at = &p[j - keys.first];
+        *at = store_p(*at * QUANTISE_P_MAX, v_max, exact && *at == 1, &squares);
     }
     double part = sum_p_v(h, keys, p, a->head_dim, w->sum, w->o);
     for (int c = 0; c < a->head_dim; ++c)
