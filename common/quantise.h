@@ -15,8 +15,10 @@
 //
 // S = Q K^T is summed in fp32 and multiplied by the scales of its two blocks. P = exp(S - max) is stored as
 // e4m3(256 P), 256 so that what is smaller than e4m3's 2^-9 counts still; the row's sum, and so LSE, is that
-// of P in fp32. The products with V are multiplied by the scale of V's block. (A kernel may have another
-// factor, as long as no P passes 448 and few are too small for e4m3: rounding is relative.)
+// of P in fp32. The products with V are multiplied by the scale of V's block. They are summed by the tensor
+// cores of Hopper, which cut off what is small beside the largest (e4m3_sum.h), 256 keys at a time, and these
+// sums in fp32. (A kernel may have another factor, as long as no P passes 448 and few are too small for e4m3:
+// rounding is relative, and so is what is cut off. And it may sum otherwise, as long as it is no less exact.)
 //
 // NaN and infinity. amax is over finite elements, or one NaN would take along the block's other rows, of
 // which a query may see any (a mask runs through a block). A NaN stays NaN, as e4m3's 0x7f. e4m3 has no
@@ -39,6 +41,7 @@ enum quantised {
 #define QUANTISE_MAX 448.0f    // e4m3's largest number, which amax becomes
 #define QUANTISE_P_MAX 256.0f  // what the largest P of a row becomes ...
 #define QUANTISE_P_EXPONENT 8  // ... as a power of two: 256 exp2(x) = exp2(x + 8)
+#define QUANTISE_SUMMED 256    // keys whose products with P the tensor cores sum
 // A block of nothing larger is stored as zeros, under scale 1: 448 / amax stays in the range of fp32.
 #define QUANTISE_SMALLEST 0x1p-100f
 

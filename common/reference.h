@@ -91,16 +91,19 @@ void reference_free(struct reference *out);
 //
 // The plain implementation emulates the quantisation: Q, K and V to e4m3 and back, by whole blocks whatever
 // the row sees of them; scores in fp32; P = exp(s - max) under the row's maximum to e4m3 in [0, 256], its sum
-// in fp32 from what was not rounded; P V in fp32, divided, rounded to the storage type.
+// in fp32 from what was not rounded; P V as tensor cores sum it (e4m3_sum.h), 256 keys at a time, and these
+// sums in fp32; divided, rounded to the storage type.
 //
 // The errors of Q, K and V, by far the most, are the same in a kernel. But it rounds P under the maximum so
 // far, and may err where the emulation, in a few rows, is lucky. So `least` of O is two standard deviations
-// of what P's rounding does, as if it were random where p lies between two numbers of e4m3.
+// of what P's rounding does, as if it were random where p lies between two numbers of e4m3 (but for the row's
+// largest, if no other is as large in another block: that is exact); and what tensor
+// cores cut off, as if that were random, too: half a unit of each term that has so many bits.
 //
 // In the worst case of row_error, a score is off by |scale| (|q| |dk| + |dq| |k| + |dq| |dk|) beside fp32's
 // sums, with dq and dk what quantising changed in this query and at most in a key that it sees; P by 2^-4 in
-// proportion, or in the subnormal range 2^-10 / 256; and max|V| grows by what quantising changed at most in
-// it.
+// proportion, or in the subnormal range 2^-10 / 256; the tensor cores cut off 2^-13 of a sum with each term,
+// and twice as much with it; and max|V| grows by what quantising changed at most in it.
 int reference_quantised(const struct attention *a, const struct rows *rows, enum quantised as,
                         const struct reference *truth, struct reference *out);
 double reference_quantised_bytes(const struct attention *a);  // as reference_bytes

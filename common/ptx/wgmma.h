@@ -259,8 +259,8 @@ template <int N> PTX_FN void wgmma_pin(uint32_t (&)[N][4]) {}
 
 // ---- The products: wgmma.mma_async ----
 // T is __half, __nv_bfloat16 or __nv_fp8_e4m3. scale_d 0: D = A B, whatever d held; 1: D = A B + D.
-// Precision: fp32 sums in an order and with a rounding of the hardware's own; of e4m3 H100s are known to keep
-// only about 14 bits of a sum.
+// Precision: fp32 sums in an order and with a rounding of the hardware's own; of e4m3 only 14 bits of a sum
+// are kept, and of each term no more than reaches as far down as these (common/e4m3_sum.h).
 
 template <class T, int N, int scale_d, bool a_mn_major, bool b_mn_major>
 constexpr bool wgmma_exists = (std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> ||

@@ -1,13 +1,14 @@
 // wgmma_math.cpp - what one wgmma computes. See wgmma_math.h.
 //
 // Products of two fp16, bf16 or e4m3 numbers are exact in fp32 (but where a product of bf16 leaves fp32's
-// range). Their sums are rounded to fp32 here, k after k. The hardware adds in an order of its own and cuts
-// off digits that ours keeps, for e4m3 all but about 14 bits: results agree to within that rounding, not to
-// the bit, unless every sum is exact.
+// range). Sums of e4m3 are cut off as the hardware does it: see common/e4m3_sum.h. Those of 16-bit types are
+// rounded to fp32 here, k after k, while the hardware adds in an order of its own and cuts off digits that
+// ours keeps: they agree to within that rounding, not to the bit, unless every sum is exact.
 #include "wgmma_math.h"
 
 #include <cstring>
 
+#include "../e4m3_sum.h"
 #include "../numbers.h"
 #include "internal.h"
 
@@ -162,6 +163,18 @@ static void multiply_tile(const float *a, const float *b, int k_count, Float4 ti
     }
 }
 
+// The same of e4m3: `rows` are the 16 rows of A.
+static void multiply_tile_e4m3(const e4m3_row *rows, const float *b, Float4 tile[16][2]) {
+    float sums[E4M3_COLUMNS];
+    e4m3_columns columns;
+    e4m3_set_columns(b, 8, E4M3_TERMS, &columns);
+    for (int row = 0; row < 16; row++) {
+        memcpy(sums, tile[row], sizeof sums);
+        e4m3_add(&rows[row], &columns, sums);
+        memcpy(tile[row], sums, sizeof sums);
+    }
+}
+
 void wgmma_warp(const WgmmaShape &shape, int warp_in_group, const char *window, uint64_t a_descriptor,
                 const uint32_t (*a_registers)[4], const float *b, float *const d[32]) {
     float a[16 * 32];
@@ -172,6 +185,10 @@ void wgmma_warp(const WgmmaShape &shape, int warp_in_group, const char *window, 
         wgmma_decode(shape, WgmmaMatrix::a, a_descriptor, operand);
         widen_rows(shape, operand, 16 * warp_in_group, 16, window, a);
     }
+    bool is_e4m3 = shape.type == WgmmaType::e4m3;
+    e4m3_row rows[16];
+    for (int row = 0; is_e4m3 && row < 16; row++)
+        e4m3_set_row(a + row / 8 * shape.k * 8 + row % 8, 8, shape.k, &rows[row]);
     for (int block = 0; block < shape.n / 8; block++) {
         // Accumulators 4 block to 4 block + 3 of a lane: two neighbours of a row, and two of the row 8 below.
         Float4 tile[16][2] = {};
@@ -180,7 +197,10 @@ void wgmma_warp(const WgmmaShape &shape, int warp_in_group, const char *window, 
             for (int half = 0; half < 2; half++)
                 memcpy(element + (lane / 4 + 8 * half) * 8 + 2 * (lane % 4), d[lane] + 4 * block + 2 * half,
                        8);
-        multiply_tile(a, b + block * shape.k * 8, shape.k, tile);
+        if (is_e4m3)
+            multiply_tile_e4m3(rows, b + block * shape.k * 8, tile);
+        else
+            multiply_tile(a, b + block * shape.k * 8, shape.k, tile);
         for (int lane = 0; lane < 32; lane++)
             for (int half = 0; half < 2; half++)
                 memcpy(d[lane] + 4 * block + 2 * half, element + (lane / 4 + 8 * half) * 8 + 2 * (lane % 4),

@@ -1,6 +1,6 @@
 // ptx_wgmma.cu - wgmma on either backend: every N, type, major and swizzle, A in shared memory and in
 // registers, against a product on the host. The matrices hold small integers, so that all sums are exact and
-// every element must be equal.
+// every element must be equal. But what is cut off of e4m3 sums is known as well (common/e4m3_sum.h).
 //
 // What the CPU does is held to what a GPU does by the same expectations: the layouts here are written down
 // once more, as the place of a byte in a panel, apart from common/simt.
@@ -221,6 +221,37 @@ template <int chunks> static void check_layouts() {
     check_mn_major<__half, chunks>();
 }
 
+// Rows of one large number and 127 small ones, times columns of 448: what is left of the sums.
+template <bool a_in_registers> static void check_cut_off() {
+    static const struct {
+        float large, small, expected;
+    } rows[] = {
+        {32, 9 * 0x1p-9f, 14336 + 127 * 7},  // units of 1, and 7.875 each
+        {32, 7 * 0x1p-9f, 14336 + 127 * 6},  // 6.125
+        {-32, -9 * 0x1p-9f, -14336 - 127 * 7},
+        {32, -9 * 0x1p-9f, 14336 - 127 * 7},
+        {32, 0x1p-9f, 14336},    // 0.875
+        {448, 0x1p-5f, 200944},  // units of 8 and then of 16, and 14 each
+    };
+    constexpr int kinds = sizeof rows / sizeof *rows, k_count = row_bytes;
+    std::vector<__nv_fp8_e4m3> a, b(8 * k_count, __nv_fp8_e4m3(448.0f));
+    for (int i = 0; i < block_rows * k_count; i++)
+        a.push_back(__nv_fp8_e4m3(i % k_count == 11 ? rows[i / k_count % kinds].large
+                                                    : rows[i / k_count % kinds].small));
+    __nv_fp8_e4m3 *a_device = to_device(a.data(), a.size()), *b_device = to_device(b.data(), b.size());
+    float *out_device = to_device<float>(nullptr, block_rows * 8);
+    std::vector<float> out(block_rows * 8);
+    product<__nv_fp8_e4m3, 8, 8, false, false, a_in_registers, 0>
+        <<<1, block_threads, shared_bytes(8, false, 8)>>>(a_device, b_device, out_device);
+    from_device(out.data(), out_device, out.size());
+    for (int i = 0; i < 8 * kinds; i++)
+        if (!CHECK(out[i] == rows[i / 8].expected))
+            fprintf(stderr, "  row %d, column %d: %.9g, expected %.9g\n", i / 8, i % 8, out[i],
+                    rows[i / 8].expected);
+    expect_success(cudaFree(a_device));
+    expect_success(cudaFree(b_device));
+}
+
 static void check_two_halves() {
     matrix<__half> a = random_matrix<__half>(block_rows), b = random_matrix<__half>(64);
     float *out_device = to_device<float>(nullptr, 2 * block_rows * 64);
@@ -258,5 +289,7 @@ int main(void) {
     check_product<__half, 16, 8, false, true, false, 0>();
     check_product<__half, 80, 8, false, true, true, 0>();
     check_two_halves();
+    check_cut_off<false>();
+    check_cut_off<true>();
     return check_done();
 }

@@ -1,7 +1,7 @@
 // wgmma_math.cpp - the arithmetic of the CPU's wgmma against the layouts of the PTX ISA, written down again
 // here: as nested coordinates and strides for the canonical layouts, the swizzle as an exchange of a line's
-// chunks, the register fragments from element to lane. Only matrices of small integers, so that every sum is
-// exact.
+// chunks, the register fragments from element to lane. In those only matrices of small integers, so that
+// every sum is exact; what e4m3 sums lose is e4m3_sum.cpp's matter.
 #include "common/simt/wgmma_math.h"
 
 #include <cmath>

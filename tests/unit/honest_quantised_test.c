@@ -1,5 +1,6 @@
-// honest_quantised_test.c - kernels that quantise as quantise.h says, whatever the order of their sums, pass
-// compare.h against reference_quantised; each planted fault does not. Says how near the honest ones come.
+// honest_quantised_test.c - kernels that quantise as quantise.h says, whatever the order of their sums, and
+// whether in fp32 or as tensor cores sum, pass compare.h against reference_quantised; each planted fault does
+// not. Says how near the honest ones come.
 #include "quantised_kernel.h"
 
 static double worst_o, worst_lse;
@@ -42,8 +43,9 @@ static void start(const char *line, enum quantised as) {
 }
 
 static void honest(const char *line) {
-    static const struct way ways[] = {
-        {32, 0, HONEST}, {64, 1, HONEST}, {128, 1, HONEST}, {192, 0, HONEST}, {224, 1, HONEST}};
+    static const struct way ways[] = {{32, 0, HONEST},    {64, 1, HONEST},  {128, 1, HONEST},
+                                      {192, 0, HONEST},   {224, 1, HONEST}, {32, 0, HONEST, 1},
+                                      {256, 1, HONEST, 1}};
     for (int as = QUANTISED_E4M3; as <= QUANTISED_E4M3_ROTATED; ++as) {
         start(line, (enum quantised)as);
         check_worst_case(line);
@@ -119,6 +121,18 @@ int main(void) {
     honest("--batch 1 --heads 1 --kv-heads 1 --seqlen-q 150 --seqlen-k 600 --inputs steps");
     honest("--batch 1 --heads 1 --kv-heads 1 --seqlen 300 --inputs added-outliers --causal --dim 128");
     honest("--batch 1 --heads 4 --kv-heads 4 --seqlen-q 9 --seqlen-k 20 --inputs uneven");
+    honest("--batch 1 --heads 1 --kv-heads 1 --seqlen-q 9 --seqlen-k 130 --dim 16 --inputs peak");
+    honest(
+        "--batch 1 --heads 1 --kv-heads 1 --seqlen-q 9 --seqlen-k 600 --dim 64 --inputs peak --dtype bf16");
+    honest("--batch 1 --heads 1 --kv-heads 1 --seqlen-q 9 --seqlen-k 600 --inputs constant-v --scale 0.01");
+    for (int seed = 11; seed <= 14; ++seed) {
+        char line[128];
+        snprintf(
+            line, sizeof line,
+            "--batch 1 --heads 2 --kv-heads 2 --seqlen-q 2 --seqlen-k 300 --dim 8 --inputs zero-q --seed %d",
+            seed);
+        honest(line);
+    }
     faults();
     printf("honest kernels: O at most %.3f of its bound, LSE %.3f\n", worst_o, worst_lse);
     EXPECT(worst_o > 0.3);  // of a bound that nobody comes near, nothing could be said

@@ -4,6 +4,7 @@
 #ifndef QUANTISED_KERNEL_H
 #define QUANTISED_KERNEL_H
 
+#include "../simt/e4m3_reference.h"
 #include "case.h"
 
 enum { MOST_TOKENS = 600, MOST_COLUMNS = 128 };
@@ -28,6 +29,9 @@ struct way {
     int tile;          // keys at a time
     int from_the_end;  // tiles, and columns of the dot products, from the last to the first
     enum fault fault;
+    // As lab 07 does it: tensor cores sum P V of a tile, V's scale is in P, and the largest P is 32 to 448,
+    // as the maximum stays where it was as long as it can.
+    int cuts;
 };
 
 // A head as e4m3 numbers and scales.
@@ -108,17 +112,31 @@ static inline float scale_at(const struct stored *s, int i, int tokens, int of_n
     return s->scale[of_next ? (block + 1) % blocks : block];
 }
 
+// sums += P V of keys first ... end - 1 as tensor cores sum it.
+static inline void add_cut_off(const struct stored *v, const float *weight, int first, int end, float *sums) {
+    for (int c = 0; c < problem.host.head_dim; ++c) {
+        double sum = 0;
+        for (int j = first; j < end; j += 32)
+            sum = e4m3_sum_slowly(sum, weight + j, 1, &v->x[j][c], MOST_COLUMNS, end - j < 32 ? end - j : 32);
+        sums[c] += (float)sum;
+    }
+}
+
 static inline void one_query(struct way way, const struct stored *q, const struct stored *k,
                              const struct stored *v, int i, struct tensor o, float *lse) {
     const struct attention *a = &problem.host;
     int n = a->seqlen_k, tiles = (n + way.tile - 1) / way.tile, wrong_q = way.fault == FAULT_Q_SCALE;
     int p_to_512 = way.fault == FAULT_P_TO_512 || way.fault == FAULT_P_OVERFLOW;
-    float up = way.fault == FAULT_P_UNSCALED ? 1 : p_to_512 ? 512 : 256, from = -INFINITY, sum = 0;
+    float up = way.fault == FAULT_P_UNSCALED ? 1
+               : p_to_512                    ? 512
+               : way.cuts                    ? 32
+                                             : 256,
+          from = -INFINITY, sum = 0;
     float sums[MOST_COLUMNS] = {0}, q_scale = a->scale * scale_at(q, i, a->seqlen_q, wrong_q);
     for (int t = 0; t < tiles; ++t) {
         int first = (way.from_the_end ? tiles - 1 - t : t) * way.tile;
         int end = first + way.tile < n ? first + way.tile : n;
-        float s[MOST_TOKENS], max = -INFINITY;
+        float s[MOST_TOKENS], weights[MOST_TOKENS], max = -INFINITY;
         for (int j = first; j < end; ++j) {
             float dot = 0;
             for (int c = 0; c < q->columns; ++c) {
@@ -126,6 +144,7 @@ static inline void one_query(struct way way, const struct stored *q, const struc
                 dot += q->x[i][at] * k->x[j][at];
             }
             dot *= q_scale * scale_at(k, j, n, way.fault == FAULT_K_SCALE);
+            if (way.cuts) dot += logf(scale_at(v, j, n, 0));
             s[j] = sees(a, i, j) ? dot : -INFINITY;
             max = fmaxf(max, s[j]);
         }
@@ -134,20 +153,22 @@ static inline void one_query(struct way way, const struct stored *q, const struc
             for (int j = first; j < end; ++j) nan |= isnan(s[j]);
             if (!nan) continue;
         }
-        if (max > from || from == -INFINITY) {
+        if (max > from + (way.cuts ? logf(14) : 0) || from == -INFINITY) {  // P of 448 is 14 times 32
             float down = from == -INFINITY ? 0 : expf(from - max);
             sum *= down;
             for (int c = 0; c < a->head_dim; ++c) sums[c] *= down;
             from = max;
         }
         for (int j = first; j < end; ++j) {
+            weights[j] = 0;
             if (!sees(a, i, j)) continue;
             float p = expf(s[j] - from), weight = to_e4m3(p * up, way.fault != FAULT_P_OVERFLOW);
             float v_scale = scale_at(v, j, n, way.fault == FAULT_V_SCALE);
             if (way.fault == FAULT_NO_V_SCALE) v_scale = 1;
-            sum += p;
-            for (int c = 0; c < a->head_dim; ++c) sums[c] += weight * v->x[j][c] * v_scale;
+            sum += way.cuts ? p / v_scale : p, weights[j] = weight;
+            for (int c = 0; c < a->head_dim && !way.cuts; ++c) sums[c] += weight * v->x[j][c] * v_scale;
         }
+        if (way.cuts) add_cut_off(v, weights, first, end, sums);
     }
     int empty = from == -INFINITY && sum == 0;
     for (int c = 0; c < a->head_dim; ++c)
