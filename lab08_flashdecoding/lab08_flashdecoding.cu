@@ -34,12 +34,13 @@ constexpr int WARP = 32;
 constexpr int STRIP = 16;  // rows of an mma
 constexpr int TILE = 128;  // keys of a tile of K or V
 // A block has R rows, 16, 32 or 64, and each of its warps a strip of them, or two, and a share of each tile's
-// keys. Two strips, of 64 rows, take K and V from shared memory once. Warps with the same share load it
-// together and meet at a barrier of their own; where there is only one, it loads for itself and waits for
-// nobody.
+// keys. With two strips, of 64 rows, what a warp takes of K and V from shared memory serves both; and Q, for
+// which there are no registers then, is in shared memory, too. Warps with the same share load it together and
+// meet at a barrier of their own; where there is only one, it loads for itself and waits for nobody.
 template <int R> constexpr int WARPS = R == STRIP ? 4 : 8;
 template <int R> constexpr int THREADS = WARPS<R> *WARP;
-template <int R> constexpr int STRIPS = R == 64 ? 2 : 1;           // of a warp
+template <int R> constexpr int STRIPS = R == 64 ? 2 : 1;  // of a warp
+template <int R> constexpr bool HAS_Q_IN_SHARED = R == 64;
 template <int R> constexpr int SHARERS = R / (STRIPS<R> * STRIP);  // warps with the same share
 template <int R> constexpr int SHARES = WARPS<R> / SHARERS<R>;
 template <int R> constexpr int KEYS = TILE / SHARES<R>;   // of a warp, in each tile
@@ -602,8 +603,8 @@ template <int R, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED &&R == 
 
 // K and V come in groups of copies of their own, through a ring of stages: the place of a K is filled again
 // as soon as S is there, so that a whole ring is always on its way. What is loaded is a ring ahead of what is
-// computed. Behind a part's last tile come, with AHEAD, the tiles of the parts that follow it in `works`, a
-// ring too, as far as they are known.
+// computed. Behind a part's last tile come, with LOADS_AHEAD, the tiles of the parts that follow it in
+// `works`, a ring too, as far as they are known.
 struct loader {
     struct source from;
     int part, tile;  // the next to be loaded: a tile of `from`, the source of this part
@@ -696,29 +697,35 @@ static __device__ void attend(const struct attention *a, const struct work *work
 // ---- merging ----
 // A lane has columns 4 * lane and on (at D = 64: 2 * lane) of a row.
 template <int D> struct columns { float x[D / WARP]; };
-template <int D> static __device__ struct columns<D> load_columns(const float *row) {
-    struct columns<D> c;
-    if constexpr (D == 128) {
-        float4 x = ((const float4 *)row)[lane()];
-        c.x[0] = x.x, c.x[1] = x.y, c.x[2] = x.z, c.x[3] = x.w;
-    } else {
-        float2 x = ((const float2 *)row)[lane()];
-        c.x[0] = x.x, c.x[1] = x.y;
-    }
+template <int D> static __device__ struct columns<D> columns_of(float4 x) {
+    struct columns<D> c = {
+        {
+            x.x, x.y, x.z, x.w
+        }
+    };
     return c;
+}
+// Of a row of 64.
+template <int D>
+static __device__ struct columns<D> columns_of(float2 x) {
+    struct columns<D> c = {
+        {
+            x.x, x.y
+        }
+    };
+    return c;
+}
+// As what a lane loads them.
+template <int D>
+using lane_columns = std::conditional_t<D == 128, float4, float2>;
+// From shared memory.
+template <int D> static __device__ struct columns<D> load_columns(const float *row) {
+    return columns_of<D>(((const lane_columns<D> *)row)[lane()]);
 }
 // The same from global memory, for rows that are to be on their way at the same time: see load_relaxed.
 template <int D>
 static __device__ struct columns<D> load_columns_ahead(const float *row) {
-    struct columns<D> c;
-    if constexpr (D == 128) {
-        float4 x = load_relaxed((const float4 *)row + lane());
-        c.x[0] = x.x, c.x[1] = x.y, c.x[2] = x.z, c.x[3] = x.w;
-    } else {
-        float2 x = load_relaxed((const float2 *)row + lane());
-        c.x[0] = x.x, c.x[1] = x.y;
-    }
-    return c;
+    return columns_of<D>(load_relaxed((const lane_columns<D> *)row + lane()));
 }
 // The way back, to shared or global memory.
 template <int D>
@@ -959,7 +966,7 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
         }
         __syncthreads();  // all of *w is written, and what follows it
         if (PARTS > 1) known = last_found;
-        if (STRIPS < R >> 1) {
+        if (HAS_Q_IN_SHARED<R>) {
             store_q<T, D, R>(&a, w, q_smem);
             __syncthreads();  // all of Q is there
         }
@@ -1202,7 +1209,7 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     // strips a warp and, with LOADS_AHEAD, the warps' sums, which else take the ring's place.
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> && D == 128 ? 1024 : 2048;
     constexpr int SUMS = WARPS<R> * STRIP * SUMS_STRIDE<D> * (int)sizeof(float);
-    constexpr int BESIDE = LOADS_AHEAD<R, STEP> ? SUMS : STRIPS < R >> 1 ? R * D * 2 : 0;
+    constexpr int BESIDE = LOADS_AHEAD<R, STEP> ? SUMS : HAS_Q_IN_SHARED<R> ? R * D * 2 : 0;
     int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - BESIDE;
     how.stages = min(min(most / STAGE, MOST_STAGES<D>), stages_of<STEP>(&a, &s));
     int bytes = max(how.stages * STAGE + BESIDE, SUMS);

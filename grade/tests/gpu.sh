@@ -5,17 +5,12 @@
 #     gpu.sh ROOT TOOLS
 set -u
 root=$1 tools=$2
-top=$(mktemp -d) || exit 1
-trap 'rm -rf "$top"' EXIT
-chmod 755 "$top"
-failures=0
-fail() { failures=$((failures + 1)); printf '%s\n' "$*"; }
+# shellcheck source=grade/tests/tree.sh
+. "$(dirname "$0")/tree.sh"
 
 # A tree with tests of its own, and a build folder for the "GPU" with a grade_device of its own.
-mkdir -p "$top/root/tests" "$top/gpu/grade" "$top/class/denies" "$top/class/same"
-ln -s "$root/common" "$root/grade" "$root/lab02_online_softmax" "$top/root"
+mkdir -p "$top/gpu/grade" "$top/class/denies" "$top/class/same"
 ln -s "$tools/grade/runtime.o" "$tools/grade/compile.sh" "$tools/grade/grade_check" "$top/gpu/grade"
-cp "$root/tests/cases.cmake" "$top/root/tests"
 cat >"$top/root/tests/points.csv" <<'END'
 test,lab,kernel,kind,judged,points,case
 right,lab02_online_softmax,fused,correct,forward,1,n7

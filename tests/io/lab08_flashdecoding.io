@@ -1,8 +1,9 @@
 # What lab 08's kernels move. N keys, at least one, M queries, d head_dim, H query heads and G heads of K and V; 2 bytes a number, LSE 4.
 #
 # A block has up to 16, 32 or 64 rows, as many as there are: of one query head in `unsplit`, else of all g of a group. Each row is
-# read by the 4 warps that share the keys of a tile, or, of 64 rows, once, to shared memory. A head's keys are T tiles of 128, cut into P parts: as --splits says, else into
-# as many as there are tiles, which is the best for the few heads here, in blocks that one wave has room for.
+# read by the 4 warps that share the keys of a tile, or, of 64 rows, once, to shared memory. A head's keys are T tiles of 128, cut into
+# P parts: as --splits says, else into as many as there are tiles, which is the best for the few heads here, in blocks that one wave
+# has room for.
 only N > 0 && M > 0
 let D = d <= 64 ? 64 : 128  # to which head_dim is filled up
 let T = up(N, 128)
