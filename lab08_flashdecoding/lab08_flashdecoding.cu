@@ -698,21 +698,15 @@ static __device__ void attend(const struct attention *a, const struct work *work
 // A lane has columns 4 * lane and on (at D = 64: 2 * lane) of a row.
 template <int D> struct columns { float x[D / WARP]; };
 template <int D> static __device__ struct columns<D> columns_of(float4 x) {
-    struct columns<D> c = {
-        {
-            x.x, x.y, x.z, x.w
-        }
-    };
+    struct columns<D> c;
+    c.x[0] = x.x, c.x[1] = x.y, c.x[2] = x.z, c.x[3] = x.w;
     return c;
 }
 // Of a row of 64.
 template <int D>
 static __device__ struct columns<D> columns_of(float2 x) {
-    struct columns<D> c = {
-        {
-            x.x, x.y
-        }
-    };
+    struct columns<D> c;
+    c.x[0] = x.x, c.x[1] = x.y;
     return c;
 }
 // As what a lane loads them.
