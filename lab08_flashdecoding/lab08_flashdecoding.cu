@@ -33,15 +33,14 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;
 constexpr int STRIP = 16;  // rows of an mma
 constexpr int TILE = 128;  // keys of a tile of K or V
-// A block has R rows, 16, 32 or 64, and each of its warps a strip of them, or two, and a share of each tile's
-// keys. With two strips, of 64 rows, what a warp takes of K and V from shared memory serves both; and Q, for
-// which there are no registers then, is in shared memory, too. Warps with the same share load it together and
-// meet at a barrier of their own; where there is only one, it loads for itself and waits for nobody.
+constexpr int PANEL = 64;  // columns of K, V or Q that lie behind each other in shared memory: see chunk_at
+// A block has R rows, 16, 32 or 64, and each of its warps a strip of them and a share of each tile's keys.
+// Warps with the same share load it together and meet at a barrier of their own; where there is only one, it
+// loads for itself and waits for nobody. With 64 rows they are a warpgroup, and multiply as one.
 template <int R> constexpr int WARPS = R == STRIP ? 4 : 8;
 template <int R> constexpr int THREADS = WARPS<R> *WARP;
-template <int R> constexpr int STRIPS = R == 64 ? 2 : 1;  // of a warp
-template <int R> constexpr bool HAS_Q_IN_SHARED = R == 64;
-template <int R> constexpr int SHARERS = R / (STRIPS<R> * STRIP);  // warps with the same share
+template <int R> constexpr int SHARERS = R / STRIP;  // warps with the same share
+template <int R> constexpr bool IS_WARPGROUP = SHARERS<R> == 4;
 template <int R> constexpr int SHARES = WARPS<R> / SHARERS<R>;
 template <int R> constexpr int KEYS = TILE / SHARES<R>;   // of a warp, in each tile
 template <int D> constexpr int HALF_STAGE = TILE *D * 2;  // bytes of K, or of V, in a stage
@@ -49,7 +48,7 @@ template <int D> constexpr int MOST_STAGES = 384 / D;     // together 192 KB
 template <int D> constexpr int SUMS_STRIDE = D + 8;  // of rows of fp32: no bank conflicts; m and l behind
 constexpr int MOST_SPLITS = 128;
 constexpr int MERGE_WARPS = 8;        // of a block of `merge`
-constexpr int SETUP = 3;              // tiles that take as long as a block's beginning and end
+constexpr int SETUP = 2;              // tiles that take as long as a block's beginning and end
 constexpr int MOST_ROUNDS = 1 << 16;  // of blocks that count themselves: see done_counters
 constexpr int PLAN_THREADS = 256, TOKEN_THREADS = 128;
 constexpr float LOG2E = 1.44269504f;
@@ -62,8 +61,8 @@ enum step { UNSPLIT, SPLIT, ONE_LAUNCH, BALANCED };
 // Lane 4 g + t has rows g and g + 8 of a strip (h = 0, 1), columns 8n + 2t and 8n + 2t + 1: see lab 04.
 static __device__ int warp() { return __shfl_sync(ALL_LANES, (int)threadIdx.x / WARP, 0); }
 static __device__ int lane() { return threadIdx.x % WARP; }
-template <int R> static __device__ int strip() { return warp() / SHARES<R> * STRIPS<R>; }  // its first
-template <int R> static __device__ int share() { return warp() % SHARES<R>; }
+template <int R> static __device__ int strip() { return warp() % SHARERS<R>; }
+template <int R> static __device__ int share() { return warp() / SHARERS<R>; }
 static __device__ int lane_row() { return lane() / 4; }
 static __device__ int lane_column() { return lane() % 4 * 2; }
 
@@ -136,6 +135,7 @@ struct work {
     int64_t slot;         // where part 0 is kept, and with it the others: see slot_of
     int64_t round;        // which counter counts the parts
     int64_t piece, unit;  // `balanced`: the piece that has this part; the first unit behind the part
+    int64_t end_unit;     // and behind the piece
 };
 
 // Token and query head (of the group) of row r of the tile.
@@ -203,7 +203,7 @@ static __device__ struct place in_packed_order(const struct attention *a, const 
     return nowhere;
 }
 
-// What *w has of the item at `at`: what K and V are loaded by ...
+// What *w has of the item at `at`: what Q, K and V are loaded by ...
 template <class T, int STEP, int R>
 static __device__ void set_keys(const struct attention *a, const struct division *how, struct place at,
                                 struct work *w) {
@@ -211,6 +211,7 @@ static __device__ void set_keys(const struct attention *a, const struct division
     int batch = a->sequences > 0 ? 0 : at.sequence;
     int kv_head = STEP == UNSPLIT ? kv_head_of(a, at.head) : at.head;
     w->at = at;
+    w->q = row<T>(a->q, batch, at.head * how->group, s.first_query);
     w->k = row<T>(a->k, batch, kv_head, s.first_key);
     w->v = row<T>(a->v, batch, kv_head, s.first_key);
     w->seqlen_q = s.seqlen_q;
@@ -227,7 +228,6 @@ static __device__ void set_keys(const struct attention *a, const struct division
 template <class T> static __device__ void set_rows(const struct attention *a, struct work *w) {
     int first_query = sequence_at(a, w->at.sequence).first_query;
     int batch = a->sequences > 0 ? 0 : w->at.sequence, first_head = w->at.head * w->group;
-    w->q = row<T>(a->q, batch, first_head, first_query);
     w->o = row<T>(a->o, batch, first_head, first_query);
     w->lse = a->lse + ((int64_t)batch * a->heads + first_head) * a->seqlen_q + first_query;
 }
@@ -322,6 +322,28 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
     }
 }
 
+// The next head of K and V of the same sequence, if the piece has all of it: nothing is divided or asked of
+// global memory, as one thread does it while the others wait. *before is complete. Returns whether it is so.
+template <class T>
+static __device__ bool next_head(const struct attention *a, const struct work *before, struct work *w) {
+    int tiles = key_tiles(before->seqlen_k);
+    if (before->at.head + 1 == a->kv_heads || before->end_tile < tiles) return false;
+    if (before->unit + setup_units(a) + tiles > before->end_unit) return false;
+    *w = *before;
+    w->at.head++;
+    w->k = (const T *)w->k + a->k.stride_head;
+    w->v = (const T *)w->v + a->v.stride_head;
+    w->q = (const T *)w->q + w->group * a->q.stride_head;
+    w->o = (T *)w->o + w->group * a->o.stride_head;
+    w->lse += (int64_t)w->group * a->seqlen_q;
+    w->tile = 0;
+    w->end_tile = tiles;
+    w->parts = 1;
+    w->part = 0;
+    w->unit += setup_units(a) + tiles;
+    return true;
+}
+
 // The block's part after *before, which may be *w itself, or its first one (a null pointer). One thread.
 template <class T, int R>
 static __device__ void next_part(const struct attention *a, const struct division *how,
@@ -369,13 +391,15 @@ static __device__ void next_part(const struct attention *a, const struct divisio
     w->round = first_piece;
     w->piece = piece;
     w->unit = unit;
+    w->end_unit = min((piece + 1) * each, units);
 }
 
 // ---- the products and the exponentials, as in lab 05, of one strip ----
 
-// Where a chunk (16 bytes, 8 numbers) of row r begins, in bytes, in a swizzled tile of rows of D numbers.
-template <int D> static __device__ int chunk_at(int r, int chunk) {
-    return r * D * 2 + (chunk ^ (r & 7)) * 16;
+// Where a chunk (16 bytes, 8 numbers) of row r begins, in bytes, among COUNT rows: in panels of 64 columns,
+// swizzled, as the products of a warpgroup want it (common/ptx/wgmma.h).
+template <int COUNT> static __device__ int chunk_at(int r, int chunk) {
+    return (chunk / 8 * COUNT + r) * PANEL * 2 + (chunk % 8 ^ r % 8) * 16;
 }
 
 // Starts copying COUNT rows of a head, row `first` and so on, to shared memory; rows from `end` on, and
@@ -389,73 +413,90 @@ static __device__ void load_rows(const void *head, int64_t stride_row, int first
     int bytes = chunk * 8 < head_dim ? 16 : 0;
     const T *from = (const T *)head + (bytes ? (first + r) * stride_row + chunk * 8 : 0);
     int64_t step = bytes ? APART * stride_row : 0;
-    uint32_t place = to + chunk_at<D>(r, chunk);
-    // (r + i) & 7 is r ^ (i & 7) where APART < 8, and r & 7 elsewhere.
+    uint32_t place = to + chunk_at<COUNT>(r, chunk);
+    // (r + i) % 8 is r ^ i % 8 where APART < 8, and r % 8 elsewhere.
     if (end - first >= COUNT) {  // nearly always: an addition for each copy, and nobody asks where it ends
 #pragma unroll
         for (int i = 0; i < COUNT; i += APART, from += step)
-            cp_async_16_once((place ^ i % 8 * 16) + i * D * 2, from, bytes);
+            cp_async_16_once((place ^ i % 8 * 16) + i * PANEL * 2, from, bytes);
     } else {
 #pragma unroll 1
         for (int i = 0; i < COUNT; i += APART, from += step) {
             bool there = first + r + i < end;
             // (Not cp_async_16_once: of it ptxas 13.0 has made an instruction here that no GPU knows.)
-            cp_async_16((place ^ i % 8 * 16) + i * D * 2, there ? from : head, there ? bytes : 0);
+            cp_async_16((place ^ i % 8 * 16) + i * PANEL * 2, there ? from : head, there ? bytes : 0);
         }
     }
 }
 
-// Where a lane's row of the four matrices of an ldmatrix begins: by rows for V, by columns for K.
-template <int D> static __device__ int place_by_rows() { return chunk_at<D>(lane() % 16, lane() / 16); }
-template <int D> static __device__ int place_by_columns() {
-    return chunk_at<D>(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
+// Where a lane's row of the four matrices of an ldmatrix begins: by rows for Q and V, by columns for K.
+static __device__ int place_by_rows() { return chunk_at<STRIP>(lane() % 16, lane() / 16); }
+static __device__ int place_by_columns() {
+    return chunk_at<STRIP>(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
 }
-// The same, `steps` times 16 columns to the right.
-static __device__ uint32_t to_the_right(uint32_t place, int steps) {
-    return (place ^ steps % 4 * 32) + steps / 4 * 128;
+// The same, `steps` times 16 columns to the right, among COUNT rows.
+template <int COUNT> static __device__ uint32_t to_the_right(uint32_t place, int steps) {
+    return (place ^ steps % 4 * 32) + steps / 4 * COUNT * PANEL * 2;
 }
 
-// S = Q K^T of a warp's strips for K keys. Q is in registers, or, with two strips, at q_rows.
-template <class T, int D, int K, int N>
-static __device__ void multiply_q_k(const uint32_t (*q_reg)[4], uint32_t q_rows, uint32_t k_rows,
-                                    float (*s_reg)[K / 8][4]) {
+// S = Q K^T of a warp's strip for K keys.
+template <class T, int D, int K>
+static __device__ void multiply_q_k(const uint32_t (&q_reg)[D / 16][4], uint32_t k_rows,
+                                    float (&s_reg)[K / 8][4]) {
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
-        uint32_t k_at = k_rows + to_the_right(place_by_columns<D>(), step), q_step[N][4];
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (N > 1)
-                ldmatrix_x4(q_step[i], q_rows + i * STRIP * D * 2 + to_the_right(place_by_rows<D>(), step));
-            for (int e = 0; N == 1 && e < 4; e++) q_step[i][e] = q_reg[step][e];
-        }
+        uint32_t k_at = k_rows + to_the_right<K>(place_by_columns(), step);
 #pragma unroll
         for (int n = 0; n < K / 16; n++) {
             uint32_t k_reg[4];
-            ldmatrix_x4(k_reg, k_at + n * 16 * D * 2);
+            ldmatrix_x4(k_reg, k_at + n * 16 * PANEL * 2);
             const uint32_t left[2] = {k_reg[0], k_reg[1]}, right[2] = {k_reg[2], k_reg[3]};
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                mma_m16n8k16<T>(s_reg[i][2 * n], q_step[i], left);
-                mma_m16n8k16<T>(s_reg[i][2 * n + 1], q_step[i], right);
-            }
+            mma_m16n8k16<T>(s_reg[2 * n], q_reg[step], left);
+            mma_m16n8k16<T>(s_reg[2 * n + 1], q_reg[step], right);
         }
     }
 }
 
-// O += P V of N strips for 16 keys.
-template <class T, int D, int N>
-static __device__ void multiply_p_v(const uint32_t (*p_reg)[4], uint32_t v_rows, float (*o_reg)[D / 8][4]) {
+// O += P V for 16 of K keys.
+template <class T, int D, int K>
+static __device__ void multiply_p_v(const uint32_t (&p_reg)[4], uint32_t v_rows, float (&o_reg)[D / 8][4]) {
 #pragma unroll
     for (int n = 0; n < D / 16; n++) {
         uint32_t v_reg[4];
-        ldmatrix_x4_trans(v_reg, v_rows + to_the_right(place_by_rows<D>(), n));
+        ldmatrix_x4_trans(v_reg, v_rows + to_the_right<K>(place_by_rows(), n));
         const uint32_t left[2] = {v_reg[0], v_reg[1]}, right[2] = {v_reg[2], v_reg[3]};
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            mma_m16n8k16<T>(o_reg[i][2 * n], p_reg[i], left);
-            mma_m16n8k16<T>(o_reg[i][2 * n + 1], p_reg[i], right);
-        }
+        mma_m16n8k16<T>(o_reg[2 * n], p_reg, left);
+        mma_m16n8k16<T>(o_reg[2 * n + 1], p_reg, right);
     }
+}
+
+// Both of them as a warpgroup, 64 rows at a time: K and V come from shared memory once, not once for each
+// strip (lab 07). The fragments of its warps are those of the mma.
+template <class T, int D, int K>
+static __device__ void multiply_q_k_together(const uint32_t (&q_reg)[D / 16][4], uint32_t k_rows,
+                                             float (&s_reg)[K / 2]) {
+    uint64_t k = wgmma_descriptor(k_rows, 16, 8 * PANEL * 2, 128);
+    wgmma_pin(s_reg);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < D / 16; step++)
+        wgmma_rs<T, K, 1, false>(s_reg, q_reg[step], k + to_the_right<K>(0, step) / 16);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(s_reg);
+}
+template <class T, int D, int K>
+static __device__ void multiply_p_v_together(uint32_t (&p_reg)[K / 16][4], uint32_t v_rows,
+                                             float (&o_reg)[D / 2]) {
+    uint64_t v = wgmma_descriptor(v_rows, K * PANEL * 2, 8 * PANEL * 2, 128);
+    wgmma_pin(o_reg);
+    wgmma_fence();
+#pragma unroll
+    for (int m = 0; m < K / 16; m++) wgmma_rs<T, D, 1, true>(o_reg, p_reg[m], v + m * 16 * PANEL * 2 / 16);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(o_reg);
+    wgmma_pin(p_reg);
 }
 
 // m, in powers of two, follows a row's largest score only when that is RISE above it in some row of the warp.
@@ -523,38 +564,26 @@ template <int MOST> static __device__ void wait_for_oldest(int stages) {
     cp_async_wait<2 * MOST - 1>();
 }
 
-// The warp's rows of Q, from memory to the fragments of an mma, with the sign of the scale.
-template <class T, int D>
-static __device__ void load_q(const struct attention *a, const struct work *w, int first_row,
-                              uint32_t (*q_reg)[4]) {
-    uint32_t signs = a->scale < 0.0f ? 0x80008000 : 0;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int r = first_row + h * 8 + lane_row();
-        struct row_place at = row_at(w, r);
-        const T *q =
-            (const T *)w->q + at.token * a->q.stride_row + at.head * a->q.stride_head + lane_column();
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            q_reg[n / 2][n % 2 * 2 + h] =
-                r < w->rows && n * 8 < a->head_dim ? *(const uint32_t *)(q + n * 8) ^ signs : 0;
-    }
-}
-
-// The same of all rows of a block with R of them, to shared memory: for two strips a warp has not the
-// registers.
+// Starts copying a part's rows of Q, by all threads, to shared memory ...
 template <class T, int D, int R>
-static __device__ void store_q(const struct attention *a, const struct work *w, char *q_smem) {
-    uint32_t signs = a->scale < 0.0f ? 0x80008000 : 0;
+static __device__ void copy_q(const struct attention *a, const struct work *w, uint32_t to) {
+#pragma unroll
     for (int n = (int)threadIdx.x; n < R * D / 8; n += THREADS<R>) {
         int r = n / (D / 8), chunk = n % (D / 8);
         struct row_place at = row_at(w, r);
-        uint4 x = {};
-        if (r < w->rows && chunk * 8 < a->head_dim)
-            x = *(const uint4 *)((const T *)w->q + at.token * a->q.stride_row + at.head * a->q.stride_head +
-                                 chunk * 8);
-        x.x ^= signs, x.y ^= signs, x.z ^= signs, x.w ^= signs;
-        *(uint4 *)(q_smem + chunk_at<D>(r, chunk)) = x;
+        bool there = r < w->rows && chunk * 8 < a->head_dim;
+        const T *q = (const T *)w->q + at.token * a->q.stride_row + at.head * a->q.stride_head + chunk * 8;
+        cp_async_16(to + chunk_at<R>(r, chunk), there ? (const void *)q : w->q, there ? 16 : 0);
+    }
+}
+// ... and takes the warp's strip from there, as the fragments of an mma, with the sign of the scale.
+template <int D, int R> static __device__ void take_q(float scale, uint32_t q, uint32_t (&q_reg)[D / 16][4]) {
+    uint32_t signs = scale < 0.0f ? 0x80008000 : 0, rows = q + strip<R>() * STRIP * PANEL * 2;
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        ldmatrix_x4(q_reg[step], rows + to_the_right<R>(place_by_rows(), step));
+#pragma unroll
+        for (int e = 0; e < 4; e++) q_reg[step][e] ^= signs;
     }
 }
 
@@ -578,7 +607,7 @@ static __device__ void load_tile(const struct attention *a, const struct source 
     if (n < from->end - from->tile)
         load_rows<T, D, LOADERS, KEYS<R>>(is_v ? from->v : from->k, is_v ? a->v.stride_row : a->k.stride_row,
                                           (from->tile + n) * TILE + first, from->keys, a->head_dim,
-                                          warp() / SHARES<R> * WARP + lane(), to);
+                                          strip<R>() * WARP + lane(), to);
     cp_async_commit();  // without a tile an empty group: the count stays right
 }
 
@@ -597,8 +626,9 @@ static __device__ void mask(const struct attention *a, const struct work *w, int
     }
 }
 
-// `balanced` has the first tiles of what comes next on their way while it merges what it has of a part. (Not
-// with more rows: it merges where the ring is.)
+// `balanced` has Q and the first tiles of what comes next on their way while it works on a part: all that is
+// asked of a busy memory takes some 6 us, three tiles' time. (Not with more rows: it merges where the ring
+// is.)
 template <int R, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED &&R == STRIP;
 
 // K and V come in groups of copies of their own, through a ring of stages: the place of a K is filled again
@@ -610,7 +640,8 @@ struct loader {
     int part, tile;  // the next to be loaded: a tile of `from`, the source of this part
     bool is_dry;     // nothing more was known: from here on nothing is loaded until a part begins anew
 };
-template <int D, int R, int STEP> constexpr int WORKS = LOADS_AHEAD<R, STEP> ? MOST_STAGES<D> + 2 : 1;
+template <int D, int R, int STEP> constexpr int WORKS = LOADS_AHEAD<R, STEP> ? MOST_STAGES<D> + 1 : 1;
+template <int D, int R> constexpr int Q_BYTES = R *D * 2;
 
 // Number of the tile to load next, or one that does not exist.
 template <int PARTS> static __device__ int next_tile(const struct work *works, int known, struct loader *at) {
@@ -626,66 +657,80 @@ template <int PARTS> static __device__ int next_tile(const struct work *works, i
     return at->is_dry ? INT_MAX : at->tile;
 }
 
+// Starts the copies of K of the tile that next_tile gave, and before a part's first of its Q: what was asked
+// for later would come later, when the whole ring has come.
+template <class T, int D, int R, int PARTS>
+static __device__ void load_k(const struct attention *a, const struct work *works, const struct loader *at,
+                              int tile, uint32_t q_ring, uint32_t stage) {
+    int place = at->part % PARTS;
+    if (tile == 0) copy_q<T, D, R>(a, works + place, q_ring + place * Q_BYTES<D, R>);
+    load_tile<T, D, R>(a, &at->from, false, tile, stage);
+}
+
 // Fills the ring from the beginning of part `part` on.
 template <class T, int D, int R, int PARTS>
 static __device__ void fill_ring(const struct attention *a, const struct work *works, int part, int known,
-                                 int stages, uint32_t ring, struct loader *at) {
+                                 int stages, uint32_t ring, uint32_t q_ring, struct loader *at) {
     at->from = source_of(works + part % PARTS);
     at->part = part;
     at->tile = 0;
     at->is_dry = false;
     for (int n = 0; n < stages; n++, at->tile++) {
         int tile = next_tile<PARTS>(works, known, at);
-        for (int v = 0; v < 2; v++)
-            load_tile<T, D, R>(a, &at->from, v == 1, tile, ring + n * 2 * HALF_STAGE<D>);
+        load_k<T, D, R, PARTS>(a, works, at, tile, q_ring, ring + n * 2 * HALF_STAGE<D>);
+        load_tile<T, D, R>(a, &at->from, true, tile, ring + n * 2 * HALF_STAGE<D>);
     }
 }
 
 // Part number `part`, whose tiles are in the ring from *stage on, and *at behind them.
 template <class T, int D, int R, int PARTS>
 static __device__ void attend(const struct attention *a, const struct work *works, int part, int known,
-                              int stages, float factor, uint32_t ring, uint32_t q, int *stage,
-                              struct loader *at, float (*m_reg)[2], float (*l_reg)[2],
-                              float (*o_reg)[D / 8][4]) {
-    constexpr int K = KEYS<R>, N = STRIPS<R>;
+                              int stages, float factor, uint32_t ring, uint32_t q_ring,
+                              const uint32_t (&q_reg)[D / 16][4], int *stage, struct loader *at,
+                              float (&m_reg)[2], float (&l_reg)[2], float (&o_reg)[D / 8][4]) {
+    constexpr int K = KEYS<R>;
     const struct work *w = works + part % PARTS;
     // Not to be asked of shared memory again for each tile: a warp that waits has nobody to step in.
     struct source mine = PARTS == 1 ? at->from : source_of(w);
     int open_keys = w->open_keys, rows = w->rows, tiles = mine.end - mine.tile;
     int first_row = strip<R>() * STRIP;
-    uint32_t q_reg[D / 16][4], q_rows = q + first_row * D * 2;
-    if (N == 1) load_q<T, D>(a, w, first_row, q_reg);
+    bool is_half = rows - first_row <= STRIP / 2;  // no row has h = 1
     for (int n = 0; n < tiles; n++) {
         uint32_t k_tile = ring + *stage * 2 * HALF_STAGE<D>, k_rows = k_tile + share<R>() * K * D * 2;
+        uint32_t v_rows = k_rows + HALF_STAGE<D>;
         int first_key = (mine.tile + n) * TILE + share<R>() * K;
-        bool is_some = first_key < mine.keys && first_row < rows;  // else the warp only loads
-        float s_reg[N][K / 8][4] = {};
-        wait_for_oldest<MOST_STAGES<D>>(stages);  // K is there
-        meet<R>();
-        if (is_some) multiply_q_k<T, D, K, N>(q_reg, q_rows, k_rows, s_reg);
+        // Else the warp only loads. (A warpgroup multiplies rows, too, that are not there.)
+        bool is_some = first_key < mine.keys && (first_row < rows || IS_WARPGROUP<R>);
+        float s_reg[K / 8][4] = {};
+        wait_for_oldest<MOST_STAGES<D>>(stages);   // K is there
+        if (IS_WARPGROUP<R>) fence_proxy_async();  // K is for wgmma, too
+        meet<R>();                                 // for all that share it
+        if (is_some) {
+            if constexpr (IS_WARPGROUP<R>)
+                multiply_q_k_together<T, D, K>(q_reg, k_rows, (float(&)[K / 2]) s_reg);
+            else
+                multiply_q_k<T, D, K>(q_reg, k_rows, s_reg);
+        }
         meet<R>();  // nobody still reads K
         int to_load = next_tile<PARTS>(works, known, at);
-        load_tile<T, D, R>(a, &at->from, false, to_load, k_tile);
-        if (is_some)
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                bool is_half = rows - first_row - i * STRIP <= STRIP / 2;  // no row has h = 1
-                if (first_key + K > open_keys) mask<K>(a, w, first_row + i * STRIP, first_key, s_reg[i]);
-                raise_maximum<D, K>(factor, is_half, s_reg[i], m_reg[i], l_reg[i], o_reg[i]);
-            }
-        wait_for_oldest<MOST_STAGES<D>>(stages);  // V is there
-        meet<R>();
-        if (is_some)
+        load_k<T, D, R, PARTS>(a, works, at, to_load, q_ring, k_tile);
+        if (is_some) {
+            if (first_key + K > open_keys) mask<K>(a, w, first_row, first_key, s_reg);
+            raise_maximum<D, K>(factor, is_half, s_reg, m_reg, l_reg, o_reg);
+        }
+        wait_for_oldest<MOST_STAGES<D>>(stages);   // V is there
+        if (IS_WARPGROUP<R>) fence_proxy_async();  // V is for wgmma, too
+        meet<R>();                                 // for all that share it
+        if (is_some) {
+            uint32_t p_reg[K / 16][4] = {};
 #pragma unroll
             for (int m = 0; m < K / 16; m++) {
-                uint32_t p_reg[N][4] = {};
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    bool is_half = rows - first_row - i * STRIP <= STRIP / 2;
-                    exponentials<T>(factor, is_half, &s_reg[i][2 * m], m_reg[i], l_reg[i], p_reg[i]);
-                }
-                multiply_p_v<T, D, N>(p_reg, k_rows + HALF_STAGE<D> + m * 16 * D * 2, o_reg);
+                exponentials<T>(factor, is_half, &s_reg[2 * m], m_reg, l_reg, p_reg[m]);
+                if (!IS_WARPGROUP<R>) multiply_p_v<T, D, K>(p_reg[m], v_rows + m * 16 * PANEL * 2, o_reg);
             }
+            if constexpr (IS_WARPGROUP<R>)
+                multiply_p_v_together<T, D, K>(p_reg, v_rows, (float(&)[D / 2]) o_reg);
+        }
         meet<R>();  // nobody still reads V
         load_tile<T, D, R>(a, &at->from, true, to_load, k_tile);
         at->tile++;
@@ -797,8 +842,8 @@ static __device__ void merge_parts(const struct kept *row, int first, float *m, 
                                    struct columns<D> *sums) {
     // BEGIN SOLUTION merge_parts: m, l and the sums of O over the parts, each weighed by its own maximum.
     // All loads for CHUNK parts are on their way before m is known or anything else is used: m and l of all
-    // of them, and AHEAD rows of O, this warp's. (With 64 rows there are registers for 8.)
-    constexpr int AHEAD = R == 64 ? 8 : 16, CHUNK = AHEAD * APART;
+    // of them, and AHEAD rows of O, this warp's. (Beside the products for 64 rows there are registers for 8.)
+    constexpr int AHEAD = R == 64 && STEP != SPLIT ? 8 : 16, CHUNK = AHEAD * APART;
     constexpr int OF_LANE = (CHUNK + WARP - 1) / WARP;
     int parts = row->parts;
     for (int chunk = 0; chunk < parts; chunk += CHUNK) {
@@ -841,18 +886,19 @@ static __device__ void merge_parts(const struct kept *row, int first, float *m, 
     // END SOLUTION
 }
 
-// Merges what the block's warps have in shared memory of their strips number i, a row of them per warp, and
-// stores it: to the result if this is all of the item, else to the part's slot.
+// Merges what the block's warps have in shared memory of half h of their strips, a row per warp, and stores
+// it: to the result if this is all of the item, else to the part's slot.
 template <class T, int D, int R, int STEP>
 static __device__ void merge_strips(const struct attention *a, const struct division *how,
-                                    const struct work *w, int i, const float *sums_smem) {
-    for (int n = warp(); n < R / STRIPS<R>; n += WARPS<R>) {
-        int r = (n / STRIP * STRIPS<R> + i) * STRIP + n % STRIP;
+                                    const struct work *w, int h, const float *sums_smem) {
+    constexpr int HALF = STRIP / 2;
+    for (int n = warp(); n < R / 2; n += WARPS<R>) {
+        int r = n / HALF * STRIP + h * HALF + n % HALF;
         if (r >= w->rows) continue;
         // BEGIN SOLUTION merge_warps: m, l and the sums of row r over the warps that share it, SHARES<R> of
         // them.
-        constexpr int APART = STRIP * SUMS_STRIDE<D>;  // warps
-        const float *row = sums_smem + n / STRIP * SHARES<R> * APART + n % STRIP * SUMS_STRIDE<D>;
+        constexpr int APART = SHARERS<R> * HALF * SUMS_STRIDE<D>;  // shares
+        const float *row = sums_smem + n * SUMS_STRIDE<D>;
         float m = LOWEST, l = 0.0f;
         struct columns<D> sums = {};
 #pragma unroll
@@ -879,28 +925,26 @@ static __device__ void merge_strips(const struct attention *a, const struct divi
     }
 }
 
-// The end of a part: the warps' sums to shared memory, where they are merged and go on from. Strips of a warp
-// one after the other: there is no more place.
+// The end of a part: the warps' sums to shared memory, where they are merged and go on from. One half of the
+// strips after the other: a few queries have the first alone, and more place there is not.
 template <class T, int D, int R, int STEP>
 static __device__ void finish(const struct attention *a, const struct division *how, const struct work *w,
-                              const float (*m_reg)[2], const float (*l_reg)[2],
-                              const float (*o_reg)[D / 8][4], float *sums_smem) {
+                              const float (&m_reg)[2], const float (&l_reg)[2],
+                              const float (&o_reg)[D / 8][4], float *sums_smem) {
 #pragma unroll
-    for (int i = 0; i < STRIPS<R>; i++) {
-        __syncthreads();  // nobody still reads K and V, whose place it takes, or the strip before
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            if ((strip<R>() + i) * STRIP + h * 8 >= w->rows) continue;
-            float *row = sums_smem + (warp() * STRIP + h * 8 + lane_row()) * SUMS_STRIDE<D>;
-            float l = quad_sum(l_reg[i][h]);
-            if (lane_column() == 0) *(float2 *)(row + D) = make_float2(m_reg[i][h], l);
+    for (int h = 0; h < 2; h++) {
+        if (h * (STRIP / 2) >= w->rows) continue;
+        __syncthreads();  // nobody still reads K and V, whose place it takes, or the half before
+        if (strip<R>() * STRIP + h * (STRIP / 2) < w->rows) {
+            float *row = sums_smem + (warp() * (STRIP / 2) + lane_row()) * SUMS_STRIDE<D>;
+            float l = quad_sum(l_reg[h]);
+            if (lane_column() == 0) *(float2 *)(row + D) = make_float2(m_reg[h], l);
 #pragma unroll
             for (int n = 0; n < D / 8; n++)
-                *(float2 *)(row + n * 8 + lane_column()) =
-                    make_float2(o_reg[i][n][2 * h], o_reg[i][n][2 * h + 1]);
+                *(float2 *)(row + n * 8 + lane_column()) = make_float2(o_reg[n][2 * h], o_reg[n][2 * h + 1]);
         }
         __syncthreads();  // all of it is there
-        merge_strips<T, D, R, STEP>(a, how, w, i, sums_smem);
+        merge_strips<T, D, R, STEP>(a, how, w, h, sums_smem);
     }
 }
 
@@ -916,7 +960,12 @@ static __device__ int look_ahead(const struct attention *a, const struct divisio
         if (p > n) tiles += max(source_of(works + p % PARTS).end - works[p % PARTS].tile, 0);
         if (p < known) continue;
         if (tiles >= how->stages || p + 1 == n + PARTS) break;
-        next_part<T, R>(a, how, works + p % PARTS, works + (p + 1) % PARTS);
+        const struct work *before = works + p % PARTS;
+        struct work *found = works + (p + 1) % PARTS;
+        if (!next_head<T>(a, before, found)) {
+            next_part<T, R>(a, how, before, found);
+            if (found->rows > 0) set_rows<T>(a, found);
+        }
         known = p + 1;
     }
     return known;
@@ -926,13 +975,15 @@ template <class T, int D, int R, int STEP>
 __global__ void __launch_bounds__(THREADS<R>, 1)
     decode(struct attention a, struct division how, float factor) {
     constexpr int PARTS = WORKS<D, R, STEP>;
-    extern __shared__ __align__(128) char shared_smem[];  // the ring: stages of K [TILE][D], V [TILE][D]
-    __shared__ struct work works[PARTS];                  // part n is in place n % PARTS
-    __shared__ int last_found;                            // part
-    __shared__ bool is_last;                              // of the blocks of an item
-    uint32_t ring = shared_address(shared_smem);
-    char *behind_ring = shared_smem + how.stages * 2 * HALF_STAGE<D>, *q_smem = behind_ring;
-    float *sums_smem = (float *)(PARTS > 1 ? behind_ring : shared_smem);
+    extern __shared__ __align__(1024) char shared_smem[];  // the ring: stages of K, V (see load_tile)
+    __shared__ struct work works[PARTS];                   // part n is in place n % PARTS
+    __shared__ int last_found;                             // part
+    __shared__ bool is_last;                               // of the blocks of an item
+    uint32_t ring = shared_address(shared_smem), q_ring = ring + how.stages * 2 * HALF_STAGE<D>;
+    // Behind the ring is Q of as many parts and, with LOADS_AHEAD, the warps' sums, which else take the
+    // ring's place.
+    float *sums_smem =
+        (float *)(shared_smem + (PARTS > 1 ? how.stages * 2 * HALF_STAGE<D> + PARTS * Q_BYTES<D, R> : 0));
     struct loader at = {{}, -1, 0, true};
     int stage = 0, known = 0;
     if (a.sequences > 0) griddepcontrol_wait();  // the lengths and the plan are there
@@ -940,34 +991,33 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
         struct work *w = works + n % PARTS;
         if (n == 0 || PARTS == 1) {
             if (STEP == BALANCED) {
-                if (threadIdx.x == 0) next_part<T, R>(&a, &how, n == 0 ? nullptr : w, w);
+                if (threadIdx.x == 0) {
+                    next_part<T, R>(&a, &how, n == 0 ? nullptr : w, w);
+                    if (PARTS > 1 && w->rows > 0) set_rows<T>(&a, w);
+                }
             } else if (warp() == 0) {
                 find_part<T, STEP, R>(&a, &how, (int)blockIdx.x, (int)blockIdx.y, w);
             }
-            __syncthreads();  // what K and V are loaded by is written
+            __syncthreads();  // what Q, K and V are loaded by is written
             known = n;
         }
         if (n == 0) griddepcontrol_wait();  // K, V and Q are there, and nobody still needs the parts before
         if (w->rows == 0) return;
         if (PARTS == 1 || (at.is_dry && n > at.part)) {
             stage = 0;
-            fill_ring<T, D, R, PARTS>(&a, works, n, known, how.stages, ring, &at);
+            fill_ring<T, D, R, PARTS>(&a, works, n, known, how.stages, ring, q_ring, &at);
         }
         griddepcontrol_launch_dependents();
-        if (threadIdx.x == 0) {
-            set_rows<T>(&a, w);
-            if (PARTS > 1) last_found = look_ahead<T, R, PARTS>(&a, &how, works, n, known);
-        }
-        __syncthreads();  // all of *w is written, and what follows it
+        if (PARTS == 1 && threadIdx.x == 0) set_rows<T>(&a, w);
+        if (PARTS > 1 && threadIdx.x == 0) last_found = look_ahead<T, R, PARTS>(&a, &how, works, n, known);
+        wait_for_oldest<MOST_STAGES<D>>(how.stages);  // what the warp has copied of Q, before K, is there
+        __syncthreads();                              // all of Q, and what thread 0 has written
         if (PARTS > 1) known = last_found;
-        if (HAS_Q_IN_SHARED<R>) {
-            store_q<T, D, R>(&a, w, q_smem);
-            __syncthreads();  // all of Q is there
-        }
-        float m_reg[STRIPS<R>][2], l_reg[STRIPS<R>][2] = {}, o_reg[STRIPS<R>][D / 8][4] = {};
-        for (int i = 0; i < 2 * STRIPS<R>; i++) m_reg[i / 2][i % 2] = LOWEST;
-        attend<T, D, R, PARTS>(&a, works, n, known, how.stages, factor, ring, shared_address(q_smem), &stage,
-                               &at, m_reg, l_reg, o_reg);
+        uint32_t q_reg[D / 16][4] = {};
+        if (source_of(w).end > w->tile) take_q<D, R>(a.scale, q_ring + n % PARTS * Q_BYTES<D, R>, q_reg);
+        float m_reg[2] = {LOWEST, LOWEST}, l_reg[2] = {}, o_reg[D / 8][4] = {};
+        attend<T, D, R, PARTS>(&a, works, n, known, how.stages, factor, ring, q_ring, q_reg, &stage, &at,
+                               m_reg, l_reg, o_reg);
         finish<T, D, R, STEP>(&a, &how, w, m_reg, l_reg, o_reg, sums_smem);
         if (STEP >= ONE_LAUNCH && w->parts > 1) {
             __syncthreads();  // the part is written before it is counted
@@ -988,14 +1038,14 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
     }
 }
 
-// The second kernel of `split`: a block for each row of each item, its warps share the parts. It begins while
+// The second kernel of `split`: a row of an item for each SHARE warps, which share its parts. It begins while
 // the first one still runs, up to the wait.
-template <class T, int D, int R>
+template <class T, int D, int R, int SHARE>
 __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, struct division how) {
     __shared__ struct work w;
     __shared__ __align__(16) float sums_smem[MERGE_WARPS][D];
-    int r = (int)blockIdx.y, me = warp();
-    if (me == 0 && find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x, 0, &w)) set_rows<T>(&a, &w);
+    int r = (int)blockIdx.y * (MERGE_WARPS / SHARE) + warp() / SHARE, me = warp() % SHARE;
+    if (warp() == 0 && find_part<T, SPLIT, R>(&a, &how, (int)blockIdx.x, 0, &w)) set_rows<T>(&a, &w);
     __syncthreads();  // *w is written before anybody reads it
     griddepcontrol_launch_dependents();
     bool is_merged = r < w.rows && w.parts > 1;
@@ -1005,12 +1055,14 @@ __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, s
     if (!is_merged) return;
     float m = LOWEST, l = 0.0f;
     struct columns<D> sums = {};
-    merge_parts<D, R, SPLIT, MERGE_WARPS>(&row, me, &m, &l, &sums);
-    store_columns<D>(sums_smem[me], &sums);
-    __syncthreads();  // the sums of all warps are there
-    if (me > 0) return;
+    merge_parts<D, R, SPLIT, SHARE>(&row, me, &m, &l, &sums);
+    if (SHARE > 1) {
+        store_columns<D>(sums_smem[me], &sums);
+        __syncthreads();  // the sums of all warps are there
+        if (me > 0) return;
+    }
 #pragma unroll
-    for (int n = 1; n < MERGE_WARPS; n++) {
+    for (int n = 1; n < SHARE; n++) {
         struct columns<D> c = load_columns<D>(sums_smem[n]);
         add_columns<D>(&sums, 1.0f, &c);
     }
@@ -1053,6 +1105,17 @@ static int attribute(enum cudaDeviceAttr which, int otherwise) {
     return cudaDeviceGetAttribute(&value, which, 0) == cudaSuccess ? value : otherwise;
 }
 
+// Whether what this GPU runs of this program was compiled for sm_90a: elsewhere there is no wgmma.
+static bool has_warpgroups() {
+    static int has = -1;
+    struct cudaFuncAttributes found = {};
+    if (has < 0) {
+        CUDA_CHECK(cudaFuncGetAttributes(&found, decode<__half, 64, 64, SPLIT>));
+        has = attribute(cudaDevAttrComputeCapabilityMajor, 0) == 9 && found.ptxVersion >= 90;
+    }
+    return has == 1;
+}
+
 // Queries of a sequence, their mean if there are several lengths, which the host does not know.
 static int64_t usual_seqlen_q(const struct attention *a) {
     return a->sequences > 0 ? ceil_divide(a->seqlen_q, a->sequences) : a->seqlen_q;
@@ -1060,7 +1123,7 @@ static int64_t usual_seqlen_q(const struct attention *a) {
 // Rows of a block: no more than there usually are.
 template <int STEP> static int rows_of(const struct attention *a) {
     int64_t rows = usual_seqlen_q(a) * group_of<STEP>(a);
-    return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+    return rows <= 16 ? 16 : rows <= 32 || !has_warpgroups() ? 32 : 64;
 }
 
 // The most items that there can be: packed sequences may each have a last tile that is not full.
@@ -1142,13 +1205,12 @@ static unsigned *done_counters() {
     return counters;
 }
 
-// Stages to have at most. Where blocks come in several waves, and each has many tiles, two are enough, and
-// faster than three on an H200: 474 instead of 479 us for 512 blocks of 64 tiles. (For 1024 blocks of 32 they
-// are slower: 474 instead of 472.)
-template <int STEP> static int stages_of(const struct attention *a, const struct sizes *s) {
+// Stages to have at most. Where blocks come in several waves, one: then two blocks share a multiprocessor,
+// and while one begins or ends the other loads. (On an H200 477.7 instead of 487 us for 1024 blocks of 32
+// tiles. A single wave needs all stages: 66 us, and 86 with one.)
+template <int R, int STEP> static int stages_of(const struct sizes *s) {
     int multiprocessors = max(attribute(cudaDevAttrMultiProcessorCount, 1), 1);
-    bool are_long = a->sequences == 0 && key_tiles(a->seqlen_k) / s->splits >= 64;
-    return STEP != BALANCED && are_long && s->blocks > 3 * (int64_t)multiprocessors ? 2 : INT_MAX;
+    return STEP != BALANCED && R == STRIP && s->blocks > 3 * (int64_t)multiprocessors ? 1 : INT_MAX;
 }
 
 // What of the division has its place in the workspace.
@@ -1199,13 +1261,13 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     struct division how = division_of<STEP>(&a, &s);
     if (STEP == BALANCED || (STEP == ONE_LAUNCH && s.slots > 0))
         how.done = done_counters(), how.drawn = how.done + MOST_ROUNDS;
-    // As many stages as fit into the shared memory of this GPU, beside the kernel's variables, Q of two
-    // strips a warp and, with LOADS_AHEAD, the warps' sums, which else take the ring's place.
+    // As many stages as fit into the shared memory of this GPU, beside the kernel's variables, Q and, with
+    // LOADS_AHEAD, the warps' sums.
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> && D == 128 ? 1024 : 2048;
-    constexpr int SUMS = WARPS<R> * STRIP * SUMS_STRIDE<D> * (int)sizeof(float);
-    constexpr int BESIDE = LOADS_AHEAD<R, STEP> ? SUMS : HAS_Q_IN_SHARED<R> ? R * D * 2 : 0;
+    constexpr int SUMS = WARPS<R> * (STRIP / 2) * SUMS_STRIDE<D> * (int)sizeof(float);
+    constexpr int BESIDE = WORKS<D, R, STEP> * Q_BYTES<D, R> + (LOADS_AHEAD<R, STEP> ? SUMS : 0);
     int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - BESIDE;
-    how.stages = min(min(most / STAGE, MOST_STAGES<D>), stages_of<STEP>(&a, &s));
+    how.stages = min(min(most / STAGE, MOST_STAGES<D>), stages_of<R, STEP>(&s));
     int bytes = max(how.stages * STAGE + BESIDE, SUMS);
     CUDA_CHECK(how.stages > 0 ? cudaSuccess : cudaErrorNotSupported);
     CUDA_CHECK(
@@ -1216,8 +1278,14 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     launch_early(decode<T, D, R, STEP>, grid, THREADS<R>, bytes, a, how, factor);
     if (STEP != SPLIT || s.splits == 1) return;
     int64_t rows = a.sequences > 0 ? R : min((int64_t)R, (int64_t)a.seqlen_q * how.group);
-    dim3 of_rows(lab_blocks(most_items<STEP>(&a), 1), (unsigned)rows);
-    launch_early(merge<T, D, R>, of_rows, MERGE_WARPS * WARP, 0, a, how);
+    // Many rows of a few parts have a warp each: fewer blocks, which all have come before the first kernel
+    // ends.
+    bool is_alone =
+        s.splits <= 16 && most_items<STEP>(&a) * rows > attribute(cudaDevAttrMultiProcessorCount, 1);
+    dim3 of_rows(lab_blocks(most_items<STEP>(&a), 1),
+                 (unsigned)ceil_divide(rows, is_alone ? MERGE_WARPS : 1));
+    launch_early(is_alone ? merge<T, D, R, 1> : merge<T, D, R, MERGE_WARPS>, of_rows, MERGE_WARPS * WARP, 0,
+                 a, how);
 }
 template <class T, int D, int STEP> static void launch_step(struct attention a) {
     int rows = rows_of<STEP>(&a);

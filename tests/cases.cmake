@@ -254,6 +254,8 @@ lab_case(splits_rows_17 PROBE --seqlen-q 17 --seqlen-k 513 --heads 1 --dim 16 --
 lab_case(splits_rows_32 --seqlen-q 8 --seqlen-k 700 --heads 8 --kv-heads 2 --dim 128 --splits 2 --causal)
 lab_case(splits_rows_33 --seqlen-q 11 --seqlen-k 300 --heads 3 --kv-heads 1 --dim 16 --splits 2 --causal)
 lab_case(splits_rows_64 PROBE --seqlen-q 16 --seqlen-k 400 --heads 4 --kv-heads 1 --dim 64 --splits 3 --causal)
+lab_case(splits_rows_64_d128 PROBE --seqlen-q 16 --seqlen-k 300 --heads 4 --kv-heads 1 --dim 128 --splits 2)
+lab_case(splits_3_many_rows PROBE --batch 3 --seqlen-q 4 --seqlen-k 500 --heads 16 --kv-heads 4 --dim 32 --splits 3 --causal)
 lab_case(splits_rows_65 --seqlen-q 13 --seqlen-k 300 --heads 5 --kv-heads 1 --dim 24 --splits 2 --causal)
 lab_case(splits_empty_part PROBE --seqlen-q 200 --seqlen-k 400 --heads 1 --dim 16 --splits 4 --causal)  # hidden from the first rows
 lab_case(splits_steep PROBE --seqlen-q 1 --seqlen-k 600 --heads 1 --dim 16 --inputs steep --splits 4)  # parts of far apart maxima

@@ -408,6 +408,21 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
     return cudaSuccess;
 }
 
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel) {
+    std::lock_guard<std::mutex> lock(launch_mutex);
+    if (!attributes || !kernel) {
+        set_error(cudaErrorInvalidValue, false);
+        return cudaErrorInvalidValue;
+    }
+    auto allowed = optin_shared.find(kernel);
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+    attributes->maxDynamicSharedSizeBytes = allowed == optin_shared.end() ? 48 * 1024 : allowed->second;
+    attributes->ptxVersion = attributes->binaryVersion = 10 * major + minor;
+    return cudaSuccess;
+}
+
 void simt_set_schedule(uint64_t seed) { schedule = seed; }
 void simt_set_profiling(int on) { profiling = on != 0; }
 void simt_set_tracing(int on) { tracing = on != 0; }

@@ -134,7 +134,12 @@ static void check_errors(void) {
     CHECK(cudaFuncSetAttribute(dynamic_bytes, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024 + 1) ==
           cudaErrorInvalidValue);
     REFUSED(cudaErrorInvalidValue);
+    struct cudaFuncAttributes attributes = {};
+    OK(cudaFuncGetAttributes(&attributes, dynamic_bytes));
+    CHECK(attributes.maxDynamicSharedSizeBytes == 48 * 1024);
     OK(cudaFuncSetAttribute(dynamic_bytes, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024));
+    OK(cudaFuncGetAttributes(&attributes, dynamic_bytes));
+    CHECK(attributes.maxDynamicSharedSizeBytes == 227 * 1024 && attributes.ptxVersion >= 80);
     dynamic_bytes<<<1, 1024, 227 * 1024>>>(device, 227 * kb);
     OK(cudaGetLastError());
     OK(cudaMemcpy(&host, device, sizeof host, cudaMemcpyDeviceToHost));

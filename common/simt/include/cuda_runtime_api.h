@@ -174,6 +174,12 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *result);
 
+// Of a kernel, for which code it was compiled (10 * major + minor): for the device that there is.
+struct cudaFuncAttributes {
+    size_t maxDynamicSharedSizeBytes;
+    int ptxVersion, binaryVersion;
+};
+
 // C++ callers get these with the default arguments and templates of CUDA's own header (cuda_runtime.h).
 #ifndef __cplusplus
 cudaError_t cudaMalloc(void **pointer, size_t bytes);
@@ -182,6 +188,7 @@ cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes,
 cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 #endif
 
 // ---- Not in CUDA ----

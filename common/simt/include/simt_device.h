@@ -339,6 +339,7 @@ cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes,
 cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t stream = nullptr);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 }
 template <class T> inline cudaError_t cudaMalloc(T **pointer, size_t bytes) {
     return simt_malloc(reinterpret_cast<void **>(pointer), bytes);
@@ -355,6 +356,11 @@ template <class... Parameters>
 inline cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), enum cudaFuncAttribute attribute,
                                         int value) {
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attribute, value);
+}
+template <class... Parameters>
+inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes,
+                                         void (*kernel)(Parameters...)) {
+    return cudaFuncGetAttributes(attributes, reinterpret_cast<const void *>(kernel));
 }
 
 typedef struct cudaLaunchConfig_st {
