@@ -631,6 +631,17 @@ static __device__ void mask(const struct attention *a, const struct work *w, int
 // is.)
 template <int R, int STEP> constexpr bool LOADS_AHEAD = STEP == BALANCED &&R == STRIP;
 
+// The first tile's K and V to the L2 cache, before it is known that the kernel before has ended: nothing is
+// read yet, and nothing waits. (More would come in Q's way. And a layout with gaps between rows would need a
+// request for each.) One thread.
+template <class T> static __device__ void fetch_to_l2(const struct attention *a, const struct work *w) {
+    struct source from = source_of(w);
+    int first = from.tile * TILE, keys = min(from.keys - first, TILE);
+    if (from.end <= from.tile || a->k.stride_row != a->head_dim || a->v.stride_row != a->head_dim) return;
+    bulk_prefetch_l2((const T *)from.k + (int64_t)first * a->head_dim, keys * a->head_dim * 2);
+    bulk_prefetch_l2((const T *)from.v + (int64_t)first * a->head_dim, keys * a->head_dim * 2);
+}
+
 // K and V come in groups of copies of their own, through a ring of stages: the place of a K is filled again
 // as soon as S is there, so that a whole ring is always on its way. What is loaded is a ring ahead of what is
 // computed. Behind a part's last tile come, with LOADS_AHEAD, the tiles of the parts that follow it in
@@ -713,7 +724,10 @@ static __device__ void attend(const struct attention *a, const struct work *work
         }
         meet<R>();  // nobody still reads K
         int to_load = next_tile<PARTS>(works, known, at);
-        load_k<T, D, R, PARTS>(a, works, at, to_load, q_ring, k_tile);
+        if (PARTS > 1)
+            load_k<T, D, R, PARTS>(a, works, at, to_load, q_ring, k_tile);
+        else
+            load_tile<T, D, R>(a, &at->from, false, to_load, k_tile);
         if (is_some) {
             if (first_key + K > open_keys) mask<K>(a, w, first_row, first_key, s_reg);
             raise_maximum<D, K>(factor, is_half, s_reg, m_reg, l_reg, o_reg);
@@ -886,18 +900,21 @@ static __device__ void merge_parts(const struct kept *row, int first, float *m, 
     // END SOLUTION
 }
 
-// Merges what the block's warps have in shared memory of half h of their strips, a row per warp, and stores
-// it: to the result if this is all of the item, else to the part's slot.
+// How many rows of a strip are merged at a time: all, or, beside a ring that goes on, half of them.
+template <int R, int STEP> constexpr int AT_ONCE = LOADS_AHEAD<R, STEP> ? STRIP / 2 : STRIP;
+
+// Merges what the block's warps have in shared memory of their strips' rows from `first` on, a row per warp,
+// and stores it: to the result if this is all of the item, else to the part's slot.
 template <class T, int D, int R, int STEP>
 static __device__ void merge_strips(const struct attention *a, const struct division *how,
-                                    const struct work *w, int h, const float *sums_smem) {
-    constexpr int HALF = STRIP / 2;
-    for (int n = warp(); n < R / 2; n += WARPS<R>) {
-        int r = n / HALF * STRIP + h * HALF + n % HALF;
+                                    const struct work *w, int first, const float *sums_smem) {
+    constexpr int ROWS = AT_ONCE<R, STEP>;
+    for (int n = warp(); n < SHARERS<R> * ROWS; n += WARPS<R>) {
+        int r = n / ROWS * STRIP + first + n % ROWS;
         if (r >= w->rows) continue;
         // BEGIN SOLUTION merge_warps: m, l and the sums of row r over the warps that share it, SHARES<R> of
         // them.
-        constexpr int APART = SHARERS<R> * HALF * SUMS_STRIDE<D>;  // shares
+        constexpr int APART = SHARERS<R> * ROWS * SUMS_STRIDE<D>;  // shares
         const float *row = sums_smem + n * SUMS_STRIDE<D>;
         float m = LOWEST, l = 0.0f;
         struct columns<D> sums = {};
@@ -925,18 +942,20 @@ static __device__ void merge_strips(const struct attention *a, const struct divi
     }
 }
 
-// The end of a part: the warps' sums to shared memory, where they are merged and go on from. One half of the
-// strips after the other: a few queries have the first alone, and more place there is not.
+// The end of a part: the warps' sums to shared memory, where they are merged and go on from.
 template <class T, int D, int R, int STEP>
 static __device__ void finish(const struct attention *a, const struct division *how, const struct work *w,
                               const float (&m_reg)[2], const float (&l_reg)[2],
                               const float (&o_reg)[D / 8][4], float *sums_smem) {
+    constexpr int ROWS = AT_ONCE<R, STEP>;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (h * (STRIP / 2) >= w->rows) continue;
-        __syncthreads();  // nobody still reads K and V, whose place it takes, or the half before
-        if (strip<R>() * STRIP + h * (STRIP / 2) < w->rows) {
-            float *row = sums_smem + (warp() * (STRIP / 2) + lane_row()) * SUMS_STRIDE<D>;
+    for (int first = 0; first < STRIP; first += ROWS) {
+        if (first >= w->rows) continue;
+        __syncthreads();  // nobody still reads K and V, whose place it takes, or the rows before
+#pragma unroll
+        for (int h = first / 8; h < (first + ROWS) / 8; h++) {
+            if (strip<R>() * STRIP + h * 8 >= w->rows) continue;
+            float *row = sums_smem + (warp() * ROWS + h * 8 - first + lane_row()) * SUMS_STRIDE<D>;
             float l = quad_sum(l_reg[h]);
             if (lane_column() == 0) *(float2 *)(row + D) = make_float2(m_reg[h], l);
 #pragma unroll
@@ -944,7 +963,7 @@ static __device__ void finish(const struct attention *a, const struct division *
                 *(float2 *)(row + n * 8 + lane_column()) = make_float2(o_reg[n][2 * h], o_reg[n][2 * h + 1]);
         }
         __syncthreads();  // all of it is there
-        merge_strips<T, D, R, STEP>(a, how, w, h, sums_smem);
+        merge_strips<T, D, R, STEP>(a, how, w, first, sums_smem);
     }
 }
 
@@ -1001,6 +1020,7 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
             __syncthreads();  // what Q, K and V are loaded by is written
             known = n;
         }
+        if (n == 0 && threadIdx.x == 0 && w->rows > 0) fetch_to_l2<T>(&a, w);
         if (n == 0) griddepcontrol_wait();  // K, V and Q are there, and nobody still needs the parts before
         if (w->rows == 0) return;
         if (PARTS == 1 || (at.is_dry && n > at.part)) {
@@ -1056,14 +1076,16 @@ __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, s
     float m = LOWEST, l = 0.0f;
     struct columns<D> sums = {};
     merge_parts<D, R, SPLIT, SHARE>(&row, me, &m, &l, &sums);
-    if (SHARE > 1) {
-        store_columns<D>(sums_smem[me], &sums);
+    float(*mine_smem)[D] = sums_smem + warp() - me;
+    store_columns<D>(mine_smem[me], &sums);
+    if (SHARE == MERGE_WARPS)
         __syncthreads();  // the sums of all warps are there
-        if (me > 0) return;
-    }
+    else
+        bar_sync(1 + warp() / SHARE, SHARE * WARP);  // of those that share the row
+    if (me > 0) return;
 #pragma unroll
     for (int n = 1; n < SHARE; n++) {
-        struct columns<D> c = load_columns<D>(sums_smem[n]);
+        struct columns<D> c = load_columns<D>(mine_smem[n]);
         add_columns<D>(&sums, 1.0f, &c);
     }
     store_row<T, D>(&a, &w, r, m, l, &sums);
@@ -1264,7 +1286,7 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     // As many stages as fit into the shared memory of this GPU, beside the kernel's variables, Q and, with
     // LOADS_AHEAD, the warps' sums.
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> && D == 128 ? 1024 : 2048;
-    constexpr int SUMS = WARPS<R> * (STRIP / 2) * SUMS_STRIDE<D> * (int)sizeof(float);
+    constexpr int SUMS = WARPS<R> * AT_ONCE<R, STEP> * SUMS_STRIDE<D> * (int)sizeof(float);
     constexpr int BESIDE = WORKS<D, R, STEP> * Q_BYTES<D, R> + (LOADS_AHEAD<R, STEP> ? SUMS : 0);
     int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - BESIDE;
     how.stages = min(min(most / STAGE, MOST_STAGES<D>), stages_of<R, STEP>(&s));
@@ -1278,13 +1300,14 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     launch_early(decode<T, D, R, STEP>, grid, THREADS<R>, bytes, a, how, factor);
     if (STEP != SPLIT || s.splits == 1) return;
     int64_t rows = a.sequences > 0 ? R : min((int64_t)R, (int64_t)a.seqlen_q * how.group);
-    // Many rows of a few parts have a warp each: fewer blocks, which all have come before the first kernel
+    // Many rows of a few parts have two warps each: fewer blocks, which all have come before the first kernel
     // ends.
-    bool is_alone =
+    constexpr int FEW = 2;
+    bool has_many =
         s.splits <= 16 && most_items<STEP>(&a) * rows > attribute(cudaDevAttrMultiProcessorCount, 1);
-    dim3 of_rows(lab_blocks(most_items<STEP>(&a), 1),
-                 (unsigned)ceil_divide(rows, is_alone ? MERGE_WARPS : 1));
-    launch_early(is_alone ? merge<T, D, R, 1> : merge<T, D, R, MERGE_WARPS>, of_rows, MERGE_WARPS * WARP, 0,
+    int64_t of_block = has_many ? MERGE_WARPS / FEW : 1;
+    dim3 of_rows(lab_blocks(most_items<STEP>(&a), 1), (unsigned)ceil_divide(rows, of_block));
+    launch_early(has_many ? merge<T, D, R, FEW> : merge<T, D, R, MERGE_WARPS>, of_rows, MERGE_WARPS * WARP, 0,
                  a, how);
 }
 template <class T, int D, int STEP> static void launch_step(struct attention a) {

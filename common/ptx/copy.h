@@ -374,6 +374,21 @@ PTX_FN void bulk_reduce_add_f32(float *to, uint32_t from, uint32_t bytes, SIMT_H
 }
 #endif
 
+// Asks for bytes of global memory to come to the L2 cache, and waits for nothing: a hint, of which before
+// sm_90 nothing becomes. As nothing is read, the bytes may be such as a kernel before still writes: what is
+// in the cache is written there.
+#if defined(__CUDACC__)
+PTX_FN void bulk_prefetch_l2(const void *from, uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+#else
+PTX_FN void bulk_prefetch_l2(const void *from, uint32_t bytes, SIMT_HERE) {
+    simt::bulk_prefetch_l2(from, bytes, file, line);
+}
+#endif
+
 // Makes one group of all tma_store, tma_reduce_add, bulk_store and bulk_reduce_add of this thread since its
 // last commit. (Loads complete on their mbarrier and belong to no group.)
 #if defined(__CUDACC__)

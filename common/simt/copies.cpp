@@ -420,16 +420,20 @@ void tma_store(const CUtensorMap *map, uint32_t from, int rank, const int *coord
     begin_store(worker, copy);
 }
 
-// Runs of 16 bytes of a copy from one address to another.
-static void add_bytes(Worker &worker, AsyncCopy &copy, const void *global, uint32_t shared, uint32_t bytes) {
+static void check_bulk(Worker &worker, const char *what, uintptr_t place, const void *global,
+                       uint32_t bytes) {
     if (bytes == 0)
-        stop_block(cudaErrorLaunchFailure, format("%s of 0 bytes: nothing would complete", copy.what),
-                   copy.place);
+        stop_block(cudaErrorLaunchFailure, format("%s of 0 bytes: nothing would complete", what), place);
     if (bytes % bulk_alignment || uintptr_t(global) % bulk_alignment)
         stop_block(cudaErrorMisalignedAddress,
-                   format("%s of %u bytes, %s: size and addresses must be multiples of %zu bytes", copy.what,
+                   format("%s of %u bytes, %s: size and addresses must be multiples of %zu bytes", what,
                           bytes, describe_address(worker, uintptr_t(global)).c_str(), bulk_alignment),
-                   copy.place);
+                   place);
+}
+
+// Runs of 16 bytes of a copy from one address to another.
+static void add_bytes(Worker &worker, AsyncCopy &copy, const void *global, uint32_t shared, uint32_t bytes) {
+    check_bulk(worker, copy.what, copy.place, global, bytes);
     check_alignment(worker, copy.what, copy.place, shared, bulk_alignment);
     char *pointer = static_cast<char *>(const_cast<void *>(global));
     for (uint32_t at = 0; at < bytes; at += bulk_alignment)
@@ -455,6 +459,11 @@ void bulk_reduce_add_f32(float *to, uint32_t from, uint32_t bytes, const char *f
     auto copy = new_copy(worker, "bulk reduction", CopyKind::add_f32, file, line);
     add_bytes(worker, *copy, to, from, bytes);
     begin_store(worker, copy);
+}
+
+void bulk_prefetch_l2(const void *from, uint32_t bytes, const char *file, int line) {
+    check_bulk(*current_worker, "bulk prefetch", place_of(file, line), from, bytes);
+    check_prefetch(*current_worker, place_of(file, line), "bulk prefetch", from, bytes);
 }
 
 void bulk_commit(const char *, int) { commit(mine(current_worker->async.bulk)); }

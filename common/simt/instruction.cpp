@@ -63,16 +63,33 @@ char *touch_shared(Worker &worker, int thread, uintptr_t place, const char *what
     return pointer;
 }
 
-// The device memory at this address, of which `bytes` bytes will be touched; its offset in the arena.
-static size_t check_global(Worker &worker, uintptr_t place, const char *what, const char *pointer,
-                           size_t bytes, bool write) {
+// The offset of an address in the arena, which must have this and `bytes - 1` more.
+static size_t offset_in_arena(Worker &worker, uintptr_t place, const char *pointer, size_t bytes,
+                              const std::string &what) {
     size_t offset = size_t(pointer - arena);
     if (offset >= arena_bytes || bytes > arena_bytes - offset)
         stop_block(cudaErrorIllegalAddress,
-                   format("invalid address: %s%s, must be device memory",
-                          operation(what, bytes, write).c_str(),
+                   format("invalid address: %s%s, must be device memory", what.c_str(),
                           describe_address(worker, uintptr_t(pointer)).c_str()),
                    place);
+    return offset;
+}
+
+void check_prefetch(Worker &worker, uintptr_t place, const char *what, const void *address, size_t bytes) {
+    const char *pointer = static_cast<const char *>(address);
+    std::string text = format("%s of %zu bytes, ", what, bytes);
+    size_t offset = offset_in_arena(worker, place, pointer, bytes, text);
+    const void *outside = memchr(arena_state + offset, memory_outside, bytes);
+    if (!outside) return;
+    size_t at = size_t(static_cast<const uint8_t *>(outside) - (arena_state + offset));
+    stop_block(cudaErrorIllegalAddress,
+               "out of bounds: " + text + describe_address(worker, uintptr_t(pointer + at)), place);
+}
+
+// The device memory at this address, of which `bytes` bytes will be touched; its offset in the arena.
+static size_t check_global(Worker &worker, uintptr_t place, const char *what, const char *pointer,
+                           size_t bytes, bool write) {
+    size_t offset = offset_in_arena(worker, place, pointer, bytes, operation(what, bytes, write));
     check_state(worker, what, place, pointer, arena_state + offset, bytes, write);
     return offset;
 }

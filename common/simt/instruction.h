@@ -20,6 +20,8 @@ char *check_shared(Worker &worker, const char *what, uintptr_t place, uint32_t a
                    size_t alignment, bool write);
 
 void check_alignment(Worker &worker, const char *what, uintptr_t place, uint32_t address, size_t alignment);
+// Device memory that a cache is asked for: it has to be there.
+void check_prefetch(Worker &worker, uintptr_t place, const char *what, const void *address, size_t bytes);
 // Device memory that an atomic addition reads and writes.
 void touch_for_addition(Worker &worker, uintptr_t place, const char *what, void *address, size_t bytes);
 

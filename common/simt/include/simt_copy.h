@@ -25,6 +25,7 @@ void tma_store(const CUtensorMap *map, uint32_t from, int rank, const int *coord
 void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t bar, const char *file, int line);
 void bulk_store(void *to, uint32_t from, uint32_t bytes, const char *file, int line);
 void bulk_reduce_add_f32(float *to, uint32_t from, uint32_t bytes, const char *file, int line);
+void bulk_prefetch_l2(const void *from, uint32_t bytes, const char *file, int line);
 void bulk_commit(const char *file, int line);
 // Waits until at most `pending` groups are still on their way; read_only: until they have read shared memory.
 void bulk_wait(int pending, bool read_only, const char *file, int line);
