@@ -64,6 +64,14 @@ template <place_bug bug> __global__ void sixteen_bytes(const float *in, float *o
 }
 constexpr int place_copy = LINE_OF(6), place_second = LINE_OF(4);
 
+// `floats` of `in` are asked for and not waited for; the kernel goes on with the first.
+__global__ void prefetched(const float *in, uint32_t floats, float *out) {
+    if (threadIdx.x == 0)
+        bulk_prefetch_l2(in, floats * 4);
+    out[threadIdx.x] = in[threadIdx.x];
+}
+constexpr int prefetch = LINE_OF(3);
+
 // Bytes of at most `most` floats of which `left` are left.
 static __device__ int valid(int left, int most) { return 4 * (left < 0 ? 0 : left < most ? left : most); }
 
@@ -190,6 +198,15 @@ static void check_places() {
               0}});
     planted("20 of 16 bytes", [] { sixteen_bytes<too_many><<<1, 16>>>(in, out); },
             {{"cp.async: it writes 16 bytes, and of these 20 are said to be valid", place_copy, 0}});
+    silent(
+        "prefetch", [] { prefetched<<<1, threads>>>(in, rounds * threads, out); }, out, threads,
+        [](int i) { return i; });
+    planted("prefetch past the end", [] { prefetched<<<1, threads>>>(in, rounds * threads + 4, out); },
+            {{"out of bounds: bulk prefetch of 1296 bytes, 0 bytes past the end of IN", prefetch, 0}});
+    planted("prefetch of no multiple of 16 bytes", [] { prefetched<<<1, threads>>>(in, 5, out); },
+            {{"bulk prefetch of 20 bytes, byte 0 of IN", prefetch, 0}});
+    planted("prefetch of nothing", [] { prefetched<<<1, threads>>>(in, 0, out); },
+            {{"bulk prefetch of 0 bytes", prefetch, 0}});
     for (int count = 0; count < 8; count++) {
         float *row;
         CHECK(cudaMalloc(&row, threads * sizeof *row) == cudaSuccess);

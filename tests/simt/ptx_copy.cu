@@ -110,6 +110,7 @@ __global__ void __launch_bounds__(threads) bulk_kernel(const float *in, float *o
         if (t == 0) {
             const float *from = in + phase * 1024;
             mbarrier_arrive_expect_tx(bar, 4096);
+            bulk_prefetch_l2(from, 4096);  // nothing comes of it but time
             bulk_load(to + 2048, from + 512, 2048, bar);
             bulk_load(to, from, 16, bar);
             bulk_load(to + 16, from + 4, 2032, bar);
