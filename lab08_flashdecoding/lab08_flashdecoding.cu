@@ -568,8 +568,8 @@ template <int MOST> static __device__ void wait_for_oldest(int stages) {
 template <class T, int D, int R>
 static __device__ void copy_q(const struct attention *a, const struct work *w, uint32_t to) {
 #pragma unroll
-    for (int n = (int)threadIdx.x; n < R * D / 8; n += THREADS<R>) {
-        int r = n / (D / 8), chunk = n % (D / 8);
+    for (int i = 0; i < R * D / 8 / THREADS<R>; i++) {
+        int n = i * THREADS<R> + (int)threadIdx.x, r = n / (D / 8), chunk = n % (D / 8);
         struct row_place at = row_at(w, r);
         bool there = r < w->rows && chunk * 8 < a->head_dim;
         const T *q = (const T *)w->q + at.token * a->q.stride_row + at.head * a->q.stride_head + chunk * 8;
