@@ -224,7 +224,8 @@ static __device__ void set_keys(const struct attention *a, const struct division
     w->open_keys = sees(a, w, w->token);
     w->keys = a->causal ? sees(a, w, row_at(w, w->rows - 1).token) : w->open_keys;
 }
-// ... and the rest, for which there is time while they come.
+// ... and the rest, for which there is time while they come. (With LOADS_AHEAD it is set at once: next_head
+// wants all of the part before.)
 template <class T> static __device__ void set_rows(const struct attention *a, struct work *w) {
     int first_query = sequence_at(a, w->at.sequence).first_query;
     int batch = a->sequences > 0 ? 0 : w->at.sequence, first_head = w->at.head * w->group;
@@ -999,8 +1000,8 @@ __global__ void __launch_bounds__(THREADS<R>, 1)
     __shared__ int last_found;                             // part
     __shared__ bool is_last;                               // of the blocks of an item
     uint32_t ring = shared_address(shared_smem), q_ring = ring + how.stages * 2 * HALF_STAGE<D>;
-    // Behind the ring is Q of as many parts and, with LOADS_AHEAD, the warps' sums, which else take the
-    // ring's place.
+    // Behind the ring is Q of PARTS parts and, with LOADS_AHEAD, the warps' sums, which else take the ring's
+    // place.
     float *sums_smem =
         (float *)(shared_smem + (PARTS > 1 ? how.stages * 2 * HALF_STAGE<D> + PARTS * Q_BYTES<D, R> : 0));
     struct loader at = {{}, -1, 0, true};
@@ -1227,9 +1228,9 @@ static unsigned *done_counters() {
     return counters;
 }
 
-// Stages to have at most. Where blocks come in several waves, one: then two blocks share a multiprocessor,
-// and while one begins or ends the other loads. (On an H200 477.7 instead of 487 us for 1024 blocks of 32
-// tiles. A single wave needs all stages: 66 us, and 86 with one.)
+// Stages to have at most. Where blocks of 16 rows come in more than three waves, one: then two blocks share a
+// multiprocessor, and while one begins or ends the other loads. (On an H200 477.7 instead of 487 us for 1024
+// blocks of 32 tiles. A single wave, as of `balanced`, needs all stages: 66 us, and 86 with one.)
 template <int R, int STEP> static int stages_of(const struct sizes *s) {
     int multiprocessors = max(attribute(cudaDevAttrMultiProcessorCount, 1), 1);
     return STEP != BALANCED && R == STRIP && s->blocks > 3 * (int64_t)multiprocessors ? 1 : INT_MAX;
