@@ -270,6 +270,7 @@ lab_case(splits_1_ragged PROBE --seqlens-q 1,1,1,1,1,1 --seqlens-k 1,700,129,0,6
 lab_case(splits_1_ragged_causal --seqlens-q 9,0,30,2,1 --seqlens-k 900,70,140,1,600 --heads 4 --kv-heads 2 --dim 16 --splits 1 --causal)
 lab_case(splits_1_ring PROBE --seqlen-q 1 --seqlen-k 1500 --heads 4 --kv-heads 2 --dim 64 --splits 1)  # more tiles than stages
 lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-heads 1 --dim 128 --splits 1 --causal)
+lab_case(splits_1_ring_rows_32 PROBE --seqlen-q 8 --seqlen-k 700 --heads 4 --kv-heads 1 --dim 128 --splits 1 --causal)
 lab_case(splits_1_ring_goes_on PROBE --seqlens-q 1,1,1,1 --seqlens-k 1792,1000,1000,1000 --heads 1 --dim 128 --splits 1)  # into the next part
 lab_case(splits_1_short_parts PROBE --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 900,3,0,130,0,1,700 --heads 6 --kv-heads 3 --dim 16 --splits 1)  # several on their way
 lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
