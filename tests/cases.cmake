@@ -274,6 +274,7 @@ lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-
 lab_case(splits_1_ring_goes_on PROBE --seqlens-q 1,1,1,1 --seqlens-k 1792,1000,1000,1000 --heads 1 --dim 128 --splits 1)  # into the next part
 lab_case(splits_1_short_parts PROBE --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 900,3,0,130,0,1,700 --heads 6 --kv-heads 3 --dim 16 --splits 1)  # several on their way
 lab_case(splits_1_next_head PROBE --seqlens-q 1,1,1 --seqlens-k 4000,600,600 --heads 4 --dim 16 --splits 1)  # a head that a piece has alone, between parts of two others
+lab_case(splits_1_one_stage PROBE --seqlen-q 1 --seqlen-k 140 --heads 400 --dim 8 --splits 1)  # in so many waves of blocks that the ring has one stage
 lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
 lab_case(queries_264_heads SPLITS --batch 3 --seqlen-q 2 --seqlen-k 40 --heads 88 --dim 8 --causal)  # whole items, drawn
 lab_case(decode_many_heads SPLITS --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
