@@ -256,6 +256,7 @@ lab_case(splits_rows_33 --seqlen-q 11 --seqlen-k 300 --heads 3 --kv-heads 1 --di
 lab_case(splits_rows_64 PROBE --seqlen-q 16 --seqlen-k 400 --heads 4 --kv-heads 1 --dim 64 --splits 3 --causal)
 lab_case(splits_rows_64_d128 PROBE --seqlen-q 16 --seqlen-k 300 --heads 4 --kv-heads 1 --dim 128 --splits 2)
 lab_case(splits_3_many_rows PROBE --batch 3 --seqlen-q 4 --seqlen-k 500 --heads 16 --kv-heads 4 --dim 32 --splits 3 --causal)
+lab_case(splits_2_rows_5 PROBE --batch 9 --seqlen-q 1 --seqlen-k 200 --heads 15 --kv-heads 3 --dim 8 --splits 2)  # merged by two warps each, four rows a block and one left
 lab_case(splits_rows_65 --seqlen-q 13 --seqlen-k 300 --heads 5 --kv-heads 1 --dim 24 --splits 2 --causal)
 lab_case(splits_empty_part PROBE --seqlen-q 200 --seqlen-k 400 --heads 1 --dim 16 --splits 4 --causal)  # hidden from the first rows
 lab_case(splits_steep PROBE --seqlen-q 1 --seqlen-k 600 --heads 1 --dim 16 --inputs steep --splits 4)  # parts of far apart maxima
@@ -273,9 +274,12 @@ lab_case(splits_1_ring_causal PROBE --seqlen-q 20 --seqlen-k 900 --heads 2 --kv-
 lab_case(splits_1_ring_rows_32 PROBE --seqlen-q 8 --seqlen-k 700 --heads 4 --kv-heads 1 --dim 128 --splits 1 --causal)
 lab_case(splits_1_ring_goes_on PROBE --seqlens-q 1,1,1,1 --seqlens-k 1792,1000,1000,1000 --heads 1 --dim 128 --splits 1)  # into the next part
 lab_case(splits_1_short_parts PROBE --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 900,3,0,130,0,1,700 --heads 6 --kv-heads 3 --dim 16 --splits 1)  # several on their way
+lab_case(splits_1_next_head PROBE --seqlens-q 1,1,1 --seqlens-k 4000,600,600 --heads 4 --dim 16 --splits 1)  # a head that a piece has alone, between parts of two others
+lab_case(splits_1_one_stage PROBE --seqlen-q 1 --seqlen-k 140 --heads 400 --dim 8 --splits 1)  # in so many waves of blocks that the ring has one stage
 lab_case(splits_1_ring_rising --seqlen-q 2 --seqlen-k 1100 --heads 2 --kv-heads 1 --dim 128 --splits 1 --inputs rising)
 lab_case(queries_264_heads SPLITS --batch 3 --seqlen-q 2 --seqlen-k 40 --heads 88 --dim 8 --causal)  # whole items, drawn
 lab_case(decode_many_heads SPLITS --batch 20 --seqlen-q 1 --seqlen-k 150 --heads 16 --kv-heads 8 --dim 8)  # more items than multiprocessors
+lab_case(queries_1188_heads_no_keys PROBE SPLITS --batch 27 --seqlen-q 1 --seqlen-k 0 --heads 44 --dim 8)  # more parts for a block than it looks ahead, and none has a tile
 # ... and as each kernel splits by itself: a long one among short ones.
 lab_case(ragged --seqlens-q 1,1,1,1,1,1,1 --seqlens-k 5,1900,0,1,128,129,40 --heads 8 --kv-heads 2 --dim 64)
 lab_case(ragged_causal --seqlens-q 2,16,1,0,5 --seqlens-k 900,400,1,70,3 --heads 4 --kv-heads 1 --dim 128 --causal)
