@@ -115,6 +115,15 @@ static inline unsigned lab_blocks(int64_t items, int64_t per_block) {
     return (unsigned)blocks;
 }
 
+// Bytes of shared memory that a block may have, of `most` that the device has: fewer if LAB_SHARED_BYTES says
+// so, and 0 if that is no number or more than there are.
+static inline long lab_shared_bytes(long most) {
+    const char *wanted = getenv("LAB_SHARED_BYTES");
+    char *end = NULL;
+    long bytes = wanted ? strtol(wanted, &end, 10) : most;
+    return (wanted && *end != '\0') || bytes > most ? 0 : bytes;
+}
+
 #ifdef __cplusplus
 }
 #endif

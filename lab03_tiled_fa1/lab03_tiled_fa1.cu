@@ -339,10 +339,7 @@ __global__ void __launch_bounds__(THREADS) fa1(struct attention a, struct tiles 
 static long shared_bytes() {
     int most = 0;
     CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-    const char *wanted = getenv("LAB_SHARED_BYTES");
-    char *end = nullptr;
-    long bytes = wanted ? strtol(wanted, &end, 10) : most;
-    return (wanted && *end != '\0') || bytes > most ? 0 : bytes;
+    return lab_shared_bytes(most);
 }
 
 // Bc and Br as published: K, V, Q and O, a quarter of M each. O is in registers here, S takes its place, and

@@ -1289,7 +1289,8 @@ template <class T, int D, int R, int STEP> static void launch(struct attention a
     constexpr int STAGE = 2 * HALF_STAGE<D>, VARIABLES = LOADS_AHEAD<R, STEP> && D == 128 ? 1024 : 2048;
     constexpr int SUMS = WARPS<R> * AT_ONCE<R, STEP> * SUMS_STRIDE<D> * (int)sizeof(float);
     constexpr int BESIDE = WORKS<D, R, STEP> * Q_BYTES<D, R> + (LOADS_AHEAD<R, STEP> ? SUMS : 0);
-    int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) - VARIABLES - BESIDE;
+    int most = (int)lab_shared_bytes(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    most -= VARIABLES + BESIDE;
     how.stages = min(min(most / STAGE, MOST_STAGES<D>), stages_of<R, STEP>(&s));
     int bytes = max(how.stages * STAGE + BESIDE, SUMS);
     CUDA_CHECK(how.stages > 0 ? cudaSuccess : cudaErrorNotSupported);
