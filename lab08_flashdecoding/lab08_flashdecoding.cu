@@ -328,8 +328,9 @@ __global__ void __launch_bounds__(PLAN_THREADS) make_plan(struct attention a, st
 template <class T>
 static __device__ bool next_head(const struct attention *a, const struct work *before, struct work *w) {
     int tiles = key_tiles(before->seqlen_k);
-    if (before->at.head + 1 == a->kv_heads || before->end_tile < tiles) return false;
-    if (before->unit + setup_units(a) + tiles > before->end_unit) return false;
+    // (If *before is not the end of its item, it is that of the piece.)
+    if (before->at.head + 1 == a->kv_heads || before->unit + setup_units(a) + tiles > before->end_unit)
+        return false;
     *w = *before;
     w->at.head++;
     w->k = (const T *)w->k + a->k.stride_head;
@@ -727,7 +728,7 @@ static __device__ void attend(const struct attention *a, const struct work *work
         int to_load = next_tile<PARTS>(works, known, at);
         if (PARTS > 1)
             load_k<T, D, R, PARTS>(a, works, at, to_load, q_ring, k_tile);
-        else
+        else  // a part alone has its Q since fill_ring
             load_tile<T, D, R>(a, &at->from, false, to_load, k_tile);
         if (is_some) {
             if (first_key + K > open_keys) mask<K>(a, w, first_row, first_key, s_reg);
@@ -1079,10 +1080,7 @@ __global__ void __launch_bounds__(MERGE_WARPS *WARP) merge(struct attention a, s
     merge_parts<D, R, SPLIT, SHARE>(&row, me, &m, &l, &sums);
     float(*mine_smem)[D] = sums_smem + warp() - me;
     store_columns<D>(mine_smem[me], &sums);
-    if (SHARE == MERGE_WARPS)
-        __syncthreads();  // the sums of all warps are there
-    else
-        bar_sync(1 + warp() / SHARE, SHARE * WARP);  // of those that share the row
+    bar_sync(1 + warp() / SHARE, SHARE * WARP);  // the sums of all warps that share the row are there
     if (me > 0) return;
 #pragma unroll
     for (int n = 1; n < SHARE; n++) {
